@@ -30,7 +30,7 @@ from seriatim.runtime.journal.file_journal import FileJournal
 from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.net.security import load_stamp_key
 from seriatim.server.admin import AdminServer
-from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
+from seriatim.server.config import ON_BROKER, ClusterConfig, Limits, exposed_without_token, lacks_node_token
 from seriatim.server.description import MOVED, VERSION, ClusterDescription, describe_subject, encode_description
 from seriatim.server.health import Ledger, Problem, Trouble
 from seriatim.server.layout import of_config
@@ -91,7 +91,8 @@ class SequencerServer:
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
         if (lack := room_for_connections(self.config, self.nodes)) is not None:
             fix = "raise the limit of open files (ulimit -n, LimitNOFILE), or lower limits.connections_max"
-            logger.warning("fewer clients can connect than limits.connections_max says: reason=%s fix=%s", lack, fix)
+            level = logging.INFO if self.config.limits == Limits() else logging.WARNING  # somebody relies on it
+            logger.log(level, "fewer clients can connect than limits.connections_max says: reason=%s fix=%s", lack, fix)
         try:
             await self._start()
         except (SeriatimError, OSError, asyncio.CancelledError):

@@ -111,19 +111,34 @@ async def test_a_stream_deleted_by_hand_is_accepted_and_one_of_somebody_else_is_
     url = server.url
     client = await nats.connect(url)
     await client.jetstream().add_stream(name="THEIRS", subjects=["theirs"])
-    async with SequencerServer(config(server, tmp_path)), connect(url) as bus:
+    async with SequencerServer(config(server, tmp_path)) as sequencers, connect(url) as bus:
         await publish(bus, "theirs", 2)
         await publish(bus, "orders", 2)
         code, _, err = await seriatim("topics", "remove", "theirs", "--yes", url=url)
         assert code == 2
         assert "nats stream rm THEIRS" in err
+        async with bus.subscribe("orders"):
+            pass
         await client.jetstream().delete_stream("seriatim-topic-orders")
         code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
         assert code == 0, err
+        await until(lambda: not any("orders" in str(each) for each in sequencers.problems()), "it is no trouble")
         async with bus.subscribe("orders") as events:
             assert await publish(bus, "orders", 1) == [3]
             assert (await events.next()).number == 3
     await client.close()
+
+
+async def test_in_ticket_mode_the_slots_are_deleted(server: NatsServer, tmp_path: Path) -> None:
+    url = server.url
+    async with SequencerServer(config(server, tmp_path, mode="ticket")), connect(url) as bus:
+        assert await publish(bus, "orders", 2) == [1, 2]
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        assert not [each async for each in jetstream_streams(url) if "slots" in each.config.name]
+        async with bus.subscribe("orders") as events:
+            assert await publish(bus, "orders", 1) == [3]
+            assert (await events.next()).number == 3
 
 
 async def test_a_topic_can_be_made_before_a_plain_client_publishes(server: NatsServer, tmp_path: Path) -> None:

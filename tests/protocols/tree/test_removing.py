@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from seriatim.model import BROKER, Gap, Notification
+from seriatim.model import APPLICATION, BROKER, Gap, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols import broker
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Sequencer, SequencerNode
-from seriatim.protocols.tree.messages import Add, Inquire, Refused, Remove, Subscribe, Ticket
+from seriatim.protocols.tree.messages import Add, Inquire, Move, Refused, Remove, Subscribe, Switch, Ticket
 from seriatim.protocols.with_broker import Discard, Discarded, Grown, Kept, Watch
 from tests.protocols.tree.net import Net, messages, options_for
 
@@ -253,3 +253,37 @@ def test_a_broker_that_drops_what_is_not_numbered_is_caught(monkeypatch: pytest.
     remove(net, "A")
     net.wait(1_000.0)
     assert [(each.topic, each.last) for each in net.broker.state.order.ranges] == [("A", 1)]
+
+
+def test_a_removed_topic_that_moves_keeps_its_count() -> None:
+    net = Net(TREE, options_for("log"))
+    net.change("s", add="AB")
+    net.publish("p", "A", "a1", "a2")
+    net.change("s", remove="A")
+    remove(net, "A")
+    net.step(APPLICATION, net.tree.root, Move("A", "n2"))
+    net.run()
+    net.wait(0.0)
+    net.run()
+    assert net.node("n1").state.sequencer.removed == {}
+    assert net.node("n2").state.sequencer.removed == {"A": True}, "the broker has been told of its new home"
+    net.change("s", add="A")
+    net.publish("p", "A", "a3")
+    assert numbers(net, "s")[-1] == ("A", 3)
+
+
+def test_a_topic_that_is_being_moved_is_not_removed_and_the_other_way_round() -> None:
+    net = Net(TREE, options_for("log"))
+    net.publish("p", "A", "a1")
+    net.step("n1", "n1", Remove("A"))
+    net.step(APPLICATION, net.tree.root, Move("A", "n2"))
+    net.hold_back(Switch)
+    net.run()
+    assert net.node("n1").inner.tree.home("A") == "n1", "it is removed first"
+    net.wait(0.0)
+    net.run()
+    assert net.node("n1").inner.why_kept("A") is not None
+    net.release()
+    net.wait(0.0)
+    net.run()
+    assert net.node("n2").state.sequencer.removed == {"A": True}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
-from seriatim.brokers.nats.channels import decode_mark, is_mark
+from seriatim.brokers.nats.channels import decode_mark, furthest, is_mark
 from seriatim.brokers.nats.facts import logs_among
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
@@ -130,12 +130,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         """The last number of a removed topic: a log that is made anew begins behind it. 0: it was never removed."""
         if self.mode != "log" or self.home_of is None:
             return 0
-        node = self.home_of(topic)
-        subject = self.names.stamps_subject(node, topic)
-        try:
-            last = await self.api.message(self.names.stamps_stream(node), {"last_by_subj": subject})
-        except StreamNotFound:
-            return 0
+        last = await furthest(self, topic, thorough=False)
         return decode_stamps(last.data, topic)[-1].last if last is not None and is_end(last) else 0
 
     async def stamped_epoch(self, node: Node) -> int | None:

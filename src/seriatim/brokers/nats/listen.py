@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import StreamAnswer, StreamState, patiently
+from seriatim.brokers.nats.api import StreamAnswer, StreamNotFound, StreamState, patiently
 from seriatim.brokers.nats.channels import Channel, Search, decode_mark, is_mark
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats.readers import Reader
 from seriatim.brokers.nats.stamps import stamped_log
 from seriatim.brokers.seam import Deliver
-from seriatim.model import Node, Number, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.model import ConnectionFailed, Node, Number, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
 
 if TYPE_CHECKING:
@@ -127,7 +127,13 @@ class LogListening(TopicListening):
     async def _read_log(self) -> None:
         stream = await self._streams.log(self.topic)
         self._subject = self._names.log_subject(self.topic)
-        self._log = await self._api.info(stream)
+        try:
+            self._log = await self._api.info(stream)
+        except StreamNotFound:
+            if await self._streams.was_removed(self.topic):
+                self._streams.forget(self.topic)
+                raise ConnectionFailed(f"stream {stream} was removed; it is made again") from None
+            raise
         self._check_log(Sighting())
         state = self._log.state
         self._done = state.last_seq if self.listen.after is None else self.listen.after
@@ -246,7 +252,11 @@ class SlotListening(TopicListening):
 
     async def _start(self) -> None:
         stream = await self._streams.slots(self.topic)
-        answer = await self._api.info(stream)
+        try:
+            answer = await self._api.info(stream)
+        except StreamNotFound:
+            self._streams.forget_other(stream)
+            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
         state = answer.state
         after = self.listen.after
         position = state.last_seq + 1

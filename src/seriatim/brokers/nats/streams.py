@@ -113,6 +113,10 @@ class Streams:
         """The same for streams of slots, stamps, names and clients' logs."""
         self._others.discard(stream)
 
+    async def was_removed(self, topic: Topic) -> bool:
+        """Whether an operator has removed this topic, and nothing of it was stamped since."""
+        return self.numbered_to is not None and await self.numbered_to(topic) > 0
+
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, topic: Topic, subject: str) -> bool:

@@ -35,6 +35,7 @@ class SequencerCore(ABC):
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
         self._parent = tree.parents[node]
         self._levels = self._level_table()
+        self._removal_due: float | None = None  # when to ask the broker about removed topics, or again
         self._passing_at: Position = 0  # the position of the pass that is being handled; 0: not known
 
     def _level_table(self) -> LevelTable | None:

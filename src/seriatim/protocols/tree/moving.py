@@ -240,8 +240,8 @@ class Moving(Numbering, Joining):
         """Be its home. To be called before the switch, and followed by `_begin_collecting` after it."""
         state = self.state
         state.homes[topic] = Home(estate.issued, kept_from=estate.kept_from)
-        if estate.is_removed:
-            state.removed[topic] = True
+        if estate.is_removed:  # again, so that the broker finds its last number where it looks now
+            state.removed[topic] = False
         state.regroupings[topic] = _without_places(estate.regrouping)
         for shift in self._couplings.adopt(topic, estate.holders, now):
             self._shift(shift)
@@ -282,12 +282,14 @@ class Moving(Numbering, Joining):
         self._is_restless = self._topics_move()
         for holder in self._couplings.holding(topic).values():
             holder.heard_at = now
+        if topic in self.state.removed:
+            self._removal_due = now
         self._look_at_log(topic, now, effects)
         self._answer_all(arriving.waiting, now, effects)
 
     def _look_at_log(self, topic: Topic, now: float, effects: Effects) -> None:
         """What was appended while nobody looked? A topic that was removed stays unwatched."""
-        if self.options.mode == "log" and not self.state.removed.get(topic):
+        if self.options.mode == "log" and topic not in self.state.removed:
             self._home(topic).measured = 0
             self._watch([topic], now, effects)
 

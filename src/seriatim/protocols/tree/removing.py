@@ -13,13 +13,10 @@ A removed topic is not watched, so nothing makes it again by itself. It is in us
 or when somebody finds that its log has grown.
 """
 
-from seriatim.model import BROKER, Address, Node, Topic
-from seriatim.order import SequencingTree
+from seriatim.model import BROKER, Address, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.core import SequencerCore
-from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import SequencerState
 from seriatim.protocols.with_broker import Discard, Discarded
 
 NAMED_MAX = 5
@@ -27,12 +24,6 @@ NAMED_MAX = 5
 
 class Removing(SequencerCore):
     """The part of a sequencer that removes topics."""
-
-    def __init__(
-        self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
-    ) -> None:
-        super().__init__(tree, node, options, state)
-        self._removal_due: float | None = None  # when to ask the broker, or again
 
     def why_kept(self, topic: Topic, is_forced: bool = False) -> str | None:
         """Why this topic cannot be removed now. None: it can."""
