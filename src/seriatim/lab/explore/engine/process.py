@@ -54,7 +54,7 @@ class Process:
 
     def can_issue(self) -> bool:
         """Whether its application may give the next command now."""
-        if self.machine is None or self.issued == len(self.script):
+        if self.machine is None or self.issued == len(self.script) or not self.world.listens(self.machine):
             return False
         return self.address not in self.world.one_at_a_time or self.waiting() <= 0
 

@@ -130,6 +130,7 @@ class World:
       Without it, any message that `may_lose` allows.
     - `suspicion(address)`: the command by which a driver says that the machine there is gone.
     - `fenced`: a journal refuses the appends of a process that was replaced. Off only to see what happens then.
+    - `listens(machine)`: whether it takes commands now; whoever gives it some waits until then.
     - `prepared(address, command, machine)`: the command as an application gives it that knows its other machines;
       `hands_on(address, payload)`: to whom an application passes on what the machine there told it.
     - `aged(journal)`: by how many records an older copy of this journal may be shorter; `is_outdated(payload)`: whether
@@ -164,6 +165,7 @@ class World:
     prepared: Callable[[Address, Payload, Callable[[Address], Any]], Payload] = lambda address, command, machine: (
         command
     )
+    listens: Callable[[Any], bool] = lambda machine: True
     hands_on: Callable[[Address, Payload], Sequence[Address]] = lambda address, payload: ()
     leaks: Callable[[Payload], bool] = lambda message: False
     aged: Callable[[Sequence[Payload]], int] = lambda journal: 0

@@ -101,6 +101,7 @@ class TreeWorld(Plan[Cast]):
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             fenced=parts.cast.fenced,
+            listens=lambda machine: not isinstance(machine, SequencerNode) or machine.is_acting,
             prepared=self.prepared,
             hands_on=self.hands_on,
             aged=parts.aged,
