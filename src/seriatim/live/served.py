@@ -15,6 +15,7 @@ from msgspec import structs
 
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
+from seriatim.live.life import NodeLife
 from seriatim.model import Address, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal, Switchboard
@@ -146,6 +147,12 @@ class Served(ABC, Generic[AnyHost]):
         await host.start()
         self._on_change(host, "started")
         self._tasks.append(asyncio.get_running_loop().create_task(self._look_forever()))
+
+    def life(self) -> NodeLife:
+        """How this node is registered on the broker."""
+        folder = self._config.journal_folder(self.node)
+        where = f"journal {folder if folder is not None else self._config.journal(self.node)}"
+        return NodeLife(self.node, self._process.broker, where, self._config.cluster)
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal
