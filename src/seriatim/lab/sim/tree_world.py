@@ -115,6 +115,10 @@ class TreeWorld:
             assert isinstance(subscriber, Subscriber)
             if held != wanted or subscriber.state.changing or subscriber.state.waiting:
                 sentences.append(f"{name} wants {_names(wanted)} but holds {_names(held)}")
+        root = self.simulator.machine(self.tree.root)
+        assert isinstance(root, SequencerNode)
+        if (move := root.inner.move_under_way) is not None:
+            sentences.append(f"{move.topic} is still on its way from {move.home} to {move.to}")
         for name, address in self._publishers.items():
             publisher = self.simulator.machine(address)
             assert isinstance(publisher, Publisher)
