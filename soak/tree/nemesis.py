@@ -216,7 +216,7 @@ class Nemesis:
     async def move(self, fault: Fault, _: None) -> Times:
         """The topic gets another home, whoever is dead or frozen meanwhile. `orders>west`: this one."""
         cluster, began_at = self._cluster, now()
-        topic, _, to = fault.target.partition(">")
+        topic, to = (*fault.target.split(">"), "")[:2]
         try:
             async with find_cluster(cluster.nats.url, CLUSTER_NAME, MOVE_S) as found:
                 mover = Mover(found)

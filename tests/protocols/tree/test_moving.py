@@ -239,7 +239,9 @@ def test_a_new_home_that_has_not_heard_of_the_move_has_not_forgotten_anybody() -
     net.hold_back(Switch)
     move(net, "A", "n2")
     net.wait(3 * LEASE_MS)
-    assert net.machines["s"].tree.home("A") == "n2"
+    subscriber = net.machines["s"]
+    assert isinstance(subscriber, Subscriber)
+    assert subscriber.tree.home("A") == "n2"
     assert net.node("n2").inner.tree.home("A") == "n1"
     net.release()
     net.wait(2 * LEASE_MS)
