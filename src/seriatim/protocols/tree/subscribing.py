@@ -280,8 +280,12 @@ class Subscribing(History):
                 effects.send.append((node, self._refreshing(node, complete, now)))
 
     def _refreshing(self, node: Node, complete: int, now: float) -> say.Refresh:
-        """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did."""
-        moved = ((topic, each) for topic, each in self.state.holdings.items() if each.home not in ("", node))
+        """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did.
+
+        It may be a former home itself: it forgets us when the topic leaves, and is told of us when it comes back.
+        """
+        holdings = self.state.holdings.items()
+        moved = ((topic, each) for topic, each in holdings if each.moved_at or each.home not in ("", node))
         about = {topic: KnownAs(each.home, each.acquaintance) for topic, each in moved if self.tree.home(topic) == node}
         return say.Refresh(complete, now, about)
 
@@ -300,7 +304,7 @@ class Subscribing(History):
         here = [each for topic, each in holdings if topic in ours]
         if message.acquaintance:
             for topic, each in holdings:
-                if topic in message.inherited and each.home != message.node:
+                if topic in message.inherited and topic in ours and message.at >= each.moved_at:
                     each.home, each.acquaintance = message.node, message.acquaintance
         if any(each.home not in ("", message.node) and message.at < each.moved_at for each in here):
             return  # asked before we knew that the topic lives there
