@@ -303,8 +303,11 @@ class Parts:
         that led to is between the node and the client, and only the registered count of records can tell."""
         lacks = 0
         for record in reversed(journal):
-            heard = type(record) is Stepped and (record.source in self.tree.parents or record.source == BROKER)
-            if type(record) is not TookOver and (not heard or type(record.message) is Forget):
+            if isinstance(record, Stepped):
+                is_heard = record.source in self.tree.parents or record.source == BROKER
+                if not is_heard or isinstance(record.message, Forget):
+                    break
+            elif not isinstance(record, TookOver):
                 break
             lacks += 1
         return min(lacks, max(0, len(journal) - 1))
