@@ -3,7 +3,7 @@
 An event counts as dealt with when the reader begins to read the line after it, as an event in Python does when the next
 one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. What was
 not read, or is the last that was, comes again after a restart. How many bytes of a pipe nobody has read, Linux tells.
-Of anything else what is written counts as read.
+What is written to anything else counts as dealt with.
 """
 
 import array
@@ -28,10 +28,11 @@ READ_S = 0.001  # how often a slower one is looked after
 
 
 class Output:
-    """Where events come from, and where their lines go: stdout."""
+    """Where events come from, and where their lines go: stdout. `durable`: what is printed is dealt with."""
 
-    def __init__(self, events: Any) -> None:
+    def __init__(self, events: Any, durable: bool = False) -> None:
         self._events = events
+        self._durable = durable
 
     async def next(self) -> Any:
         """The next event. StopAsyncIteration: there are no more."""
@@ -43,15 +44,19 @@ class Output:
 
     async def finish(self) -> None:
         """Everything is printed."""
+        if self._durable:
+            await self._events.acknowledge()
 
 
-class DurableOutput(Output):
-    """The same for a durable subscription. Closed: the reader has ended."""
+class PipedOutput(Output):
+    """The same for a durable subscription that is acknowledged by hand, and the descriptor of a pipe.
 
-    def __init__(self, events: Any) -> None:
-        super().__init__(events)
-        self._fd = _descriptor()
-        self._is_pipe = self._fd is not None and stat.S_ISFIFO(os.fstat(self._fd).st_mode)
+    Closed: the reader has ended.
+    """
+
+    def __init__(self, events: Any, descriptor: int) -> None:
+        super().__init__(events, durable=True)
+        self._fd = descriptor
         self._written = 0
         self._open: deque[tuple[int, Any]] = deque()  # where each line ends, and the place of its event
 
@@ -67,19 +72,12 @@ class DurableOutput(Output):
                 await asyncio.wait([coming])
 
     async def write(self, line: str) -> None:
-        data = f"{line}\n".encode()
-        if self._fd is None or not self._is_pipe:
-            click.echo(line)
-            self._written += len(data)
-        else:
-            await self._until_read()
-            try:
-                await self._write(self._fd, data)
-            except BrokenPipeError:
-                await self._look()
+        await self._until_read()
+        try:
+            await self._write(f"{line}\n".encode())
+        except BrokenPipeError:
+            await self._look()
         self._open.append((self._written, self._events.handed_out))
-        if not self._is_pipe:
-            await self._acknowledge(self._written + 1)
 
     async def finish(self) -> None:
         """Wait until all of it is read, and acknowledge it."""
@@ -111,35 +109,32 @@ class DurableOutput(Output):
         if place is not None:
             await self._events.acknowledge(place)
 
-    async def _write(self, descriptor: int, data: bytes) -> None:
+    async def _write(self, data: bytes) -> None:
         if len(data) <= select.PIPE_BUF:  # there is room for it
-            self._written += os.write(descriptor, data)
+            self._written += os.write(self._fd, data)
             return
         loop = asyncio.get_running_loop()
         while data:
-            done = await loop.run_in_executor(None, os.write, descriptor, data)
+            done = await loop.run_in_executor(None, os.write, self._fd, data)
             self._written += done
             data = data[done:]
 
     def _unread(self) -> int:
-        if self._fd is None or not self._is_pipe:
-            return 0
         unread = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, unread)
         return unread[0]
 
     def _is_gone(self) -> bool:
         """Whether nobody reads any more."""
-        if self._fd is None or not self._is_pipe:
-            return False
         poll = select.poll()
         poll.register(self._fd, 0)
         return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
 
 
-def _descriptor() -> int | None:
-    """Of stdout. None: it is not a file of the system."""
+def stdout_pipe() -> int | None:
+    """The descriptor of stdout, if it is a pipe."""
     try:
-        return sys.stdout.fileno()
+        descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
         return None
+    return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None

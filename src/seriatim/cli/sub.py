@@ -22,7 +22,7 @@ from seriatim.cli.common import (
     run_until_interrupted,
     url_option,
 )
-from seriatim.cli.output import DurableOutput, Output
+from seriatim.cli.output import Output, PipedOutput, stdout_pipe
 from seriatim.cli.start import read_start, showing_progress
 from seriatim.model import Gap, InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
@@ -126,6 +126,8 @@ def command(
     is_kept = durable is not None and not refuses
     places = journals / client.cluster if is_kept else None
 
+    pipe = stdout_pipe() if is_kept else None
+
     async def subscribe() -> None:
         from seriatim import GapPolicy
         from seriatim.client.metrics import serve_metrics
@@ -141,7 +143,7 @@ def command(
                 *topics,
                 where=where,
                 durable=durable,
-                acknowledge="next" if durable is None else "manual",
+                acknowledge="next" if pipe is None else "manual",
                 accept=accept,
                 gaps=policy,
                 show_gaps=True,
@@ -154,7 +156,7 @@ def command(
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             async with showing_progress(events) as before:
                 shown = Shown(show_stamps, show_positions, as_json, "" if as_json else before)
-                output = DurableOutput(events) if durable is not None else Output(events)
+                output = PipedOutput(events, pipe) if pipe is not None else Output(events, durable is not None)
                 await print_events(output, count, idle_s, shown)
                 await output.finish()
 
