@@ -58,8 +58,8 @@ async def test_a_topic_goes_on_when_the_loss_of_its_stream_is_accepted(tmp_path:
                 bus.subscribe("orders", "prices", durable="billing", gaps=GapPolicy.skip()) as events,
             ):
                 await bus.publish("prices", b"price 2")
-                await until(lambda events=events: events.gaps, "the gap")  # type: ignore[misc]
-                await until(lambda bus=bus: not bus.explain().held, "the topic to begin again")  # type: ignore[misc]
+                await until(lambda events=events: events.gaps, "the gap")
+                await until(lambda bus=bus: not bus.explain().held, "the topic to begin again")
                 await bus.publish("orders", b"order 3")
                 told = [each async for each in _until_data(events, b"order 3")]
                 gaps = list(events.gaps)
