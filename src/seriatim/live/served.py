@@ -15,6 +15,7 @@ from msgspec import structs
 
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
+from seriatim.live.life import NodeLife
 from seriatim.model import Address, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal, Switchboard
@@ -135,6 +136,12 @@ class Served(ABC, Generic[AnyHost]):
         host.failed.add_done_callback(self._on_failed)
         await host.start()
         self._on_change(host, "started")
+
+    def life(self) -> NodeLife:
+        """How this node is registered on the broker."""
+        folder = self._config.journal_folder(self.node)
+        where = f"journal {folder if folder is not None else self._config.journal(self.node)}"
+        return NodeLife(self.node, self._process.broker, where, self._config.cluster)
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal

@@ -148,6 +148,12 @@ class LinkedNode:
             link.resend_due = 0.0 if link.unacknowledged else None
             self._plan_resend(address, link)
 
+    def begin_epoch(self, epoch: int) -> None:
+        """This life has this epoch, or a later one that it already has. Before the first step."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self._to_persist[:] = [TookOver(epoch)]
+
     def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
         effects: Effects = self.inner.step(source, message, now)
         return effects

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import seriatim
 from seriatim.live.atoms.plan import placement_of, read_atoms_plan
 from seriatim.live.server import SequencerServer
-from seriatim.model import Closed, ConnectionFailed, Event, InputError, JournalError, RequestRefused, TimedOut
+from seriatim.model import Closed, ConnectionFailed, Event, InputError, JournalError, RequestRefused, Taken, TimedOut
 from seriatim.protocols.atoms import GraphError, plan_of
 from seriatim.protocols.atoms.live_messages import Join
 from seriatim.protocols.atoms.messages import Carry, Item, Publish
@@ -219,6 +219,24 @@ async def test_a_station_without_its_journal_does_not_take_what_the_broker_has_f
             assert isinstance(failed, JournalError)
             assert "written by a station with another journal: the journal of alone was lost" in str(failed)
             assert any("Restore it; or start anew" in line for line in server.served["alone"].explain())
+
+
+async def test_a_second_process_of_a_running_station_is_refused(tmp_path: Path) -> None:
+    """From another folder, so that no lock of a file tells."""
+    cluster = new_cluster()
+    nodes = {"alone": {"address": "127.0.0.1:0"}}
+    (tmp_path / "other").mkdir()
+    async with (
+        stations(tmp_path, cluster, nodes=nodes) as server,
+        connect(cluster) as bus,
+        bus.subscribe("a") as events,
+    ):
+        with pytest.raises(Taken, match=r"node alone is run by another process \(process .* stop that one first"):
+            async with stations(tmp_path / "other", cluster, nodes=nodes):
+                pass
+        await bus.publish("a", b"1")
+        assert data(await take(events, 1)) == ["1"]
+        assert not server.served["alone"].failed.done()
 
 
 async def test_a_subscriber_that_is_gone_is_forgotten_and_told_when_it_comes_back(tmp_path: Path) -> None:

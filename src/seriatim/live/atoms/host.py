@@ -14,6 +14,7 @@ from seriatim.live.atoms.items import ItemPort
 from seriatim.live.atoms.plan import placement_of
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
+from seriatim.live.life import NodeLife
 from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Join, Leave, Place
@@ -32,7 +33,7 @@ BROKER_EPOCH = 1  # links treat the broker as one that never restarts
 
 
 class LiveStation(MachineHost[StationNode, Founded]):
-    """Starts, runs and stops one station."""
+    """Starts, runs and stops one station. `life`: how it is registered; `takes_over`: also from one that answers."""
 
     kind = "station"
 
@@ -46,6 +47,8 @@ class LiveStation(MachineHost[StationNode, Founded]):
         journal: Journal,
         lease_ms: float,
         plan: Written | None = None,
+        life: NodeLife | None = None,
+        takes_over: bool = False,
     ) -> None:
         super().__init__(founded.node, switchboard=switchboard, journal=journal)
         self.options = options
@@ -53,6 +56,8 @@ class LiveStation(MachineHost[StationNode, Founded]):
         self._stations = {founded.coordinator, *founded.ingresses, *founded.hosts}
         self._plan = plan
         self._placement: dict[str, Node] | None = None
+        self._life = life if life is not None else NodeLife(founded.node, broker, "", "")
+        self._takes_over = takes_over
         self._broker = broker
         self._lease_s = 2.0 * lease_ms / 1000.0
         self._port: ItemPort | None = None
@@ -63,8 +68,14 @@ class LiveStation(MachineHost[StationNode, Founded]):
     def epoch(self) -> int:
         return self.machine.state.epoch
 
+    async def prepare(self) -> None:
+        await self._life.look(takes_over=self._takes_over)
+
     async def rebuild(self, recovered: Recovered) -> Rebuilt[StationNode, Founded]:
         rebuilt = rebuild(self._founded, self.options, recovered)
+        if recovered.snapshot is not None or recovered.records:  # a lost one is found out by what the broker has
+            self._life.check(rebuilt.machine.epoch - 1)
+        await self._life.register(rebuilt.machine)
         self._founded = rebuilt.current
         self._placement = self._planned(rebuilt.machine)
         return rebuilt
@@ -81,6 +92,7 @@ class LiveStation(MachineHost[StationNode, Founded]):
         )
         self.switchboard.attach(self.node, self._from_network)
         driver.start()
+        self._life.watch(driver, lambda: 0, driver.end)
         if self._placement is not None:
             driver.command(APPLICATION, Place(self._placement))
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
@@ -91,6 +103,9 @@ class LiveStation(MachineHost[StationNode, Founded]):
         if self._sweeper is not None:
             self._sweeper.cancel()
         await super().stop()
+
+    async def leave(self) -> None:
+        await self._life.end()
 
     async def disconnect(self) -> None:
         if self._port is not None:

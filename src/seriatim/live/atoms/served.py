@@ -10,6 +10,7 @@ from seriatim.live.served import Served
 from seriatim.model import Address, Node
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.runtime import Journal
+from seriatim.server.config import ON_BROKER
 
 
 class ServedStation(Served[LiveStation]):
@@ -41,6 +42,8 @@ class ServedStation(Served[LiveStation]):
             journal=journal,
             lease_ms=config.times.subscriber_lease_ms,
             plan=self._process.plan,
+            life=self.life(),
+            takes_over=config.nodes[self.node].journal in ON_BROKER,
         )
 
     def neighbours(self) -> Mapping[Node, frozenset[Node]]:

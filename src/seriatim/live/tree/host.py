@@ -16,10 +16,10 @@ from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
+from seriatim.live.life import EPOCH, NodeLife
 from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
-from seriatim.live.tree.life import EPOCH, NodeLife, reason_of
 from seriatim.live.tree.operator import Operator
-from seriatim.model import APPLICATION, BROKER, Address, Node, Number, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Fenced, Node, Number, SeriatimError, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -108,7 +108,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._tell_differences(machine.inner.tree)
         self.tree = rebuilt.current.tree
         if not is_new:
-            self._life.check(machine, machine.epoch - 1)
+            self._life.check(machine.epoch - 1, machine.state.inputs)
             machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
         elif epoch or (self._life.last is None and self._broker.lives is None):
             machine.confirm_all(self._confirm_ms, with_broker=False)
@@ -158,7 +158,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         if self._is_new and self.epoch > 1:
             found = await self._fence(found)
         driver.start()
-        self._life.watch(driver, self.machine, self.end)
+        machine = self.machine
+        self._life.watch(driver, lambda: machine.state.inputs if machine.is_acting else None, self.end)
         if found is not None:
             driver.deliver(self.node, found)
         logger.info("node started: node=%s epoch=%s", self.node, self.epoch)
@@ -273,3 +274,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
                 self._counters.hops_ms.observe(elapsed_ms)
         elif elapsed_ms > FOLLOWED_MS_MAX:
             self._climbing = None
+
+
+def reason_of(life: NodeLife, found: Outdated) -> SeriatimError:
+    """Why a node must not act, as an error."""
+    if found.later:
+        later = f"another process runs node {life.node} in epoch {found.later}: {found.source} has heard of it"
+        return Fenced(f"{later}; this one stops, and no event is lost by that")
+    return life.behind(f"the journal of {life.node} is behind what {found.source} has seen: {found.reason}")

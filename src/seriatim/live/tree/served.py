@@ -10,7 +10,6 @@ from msgspec import structs
 
 from seriatim.live.served import Served
 from seriatim.live.tree.host import NodeHost
-from seriatim.live.tree.life import NodeLife
 from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.wire import TREE
@@ -48,14 +47,10 @@ class ServedNode(Served[NodeHost]):
             switchboard=self.switchboard,
             journal=journal,
             counters=self.counters,
-            life=NodeLife(self.node, self._process.broker, f"journal {self._where()}", self._config.cluster),
+            life=self.life(),
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
             heals=self._process.heals or self._config.nodes[self.node].journal == "memory",
         )
-
-    def _where(self) -> str:
-        folder = self._config.journal_folder(self.node)
-        return str(folder) if folder is not None else self._config.journal(self.node)
 
     def dials(self) -> list[Node]:
         parent = self._config.tree.parents[self.node]

@@ -14,7 +14,7 @@ from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import Stepped, TookOver
+from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree.confirming import ConfirmedNode
 from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
@@ -143,12 +143,6 @@ class SequencerNode(ConfirmedNode):
     def _replay(self, record: Payload) -> None:
         super()._replay(record)
         self.state.inputs += 1
-
-    def begin_epoch(self, epoch: int) -> None:
-        """This life has this epoch, or a later one that it already has. Before the first step."""
-        if epoch > self.epoch:
-            self.epoch = epoch
-            self._to_persist[:] = [TookOver(epoch)]
 
     def _idle(self) -> Effects:
         return self.inner.idle()

@@ -308,10 +308,10 @@ class Parts:
         lacks = 0
         for record in reversed(journal):
             if isinstance(record, Stepped):
-                heard = record.source in self.tree.parents or record.source == BROKER
-                if not heard or type(record.message) is Forget:
+                is_heard = record.source in self.tree.parents or record.source == BROKER
+                if not is_heard or isinstance(record.message, Forget):
                     break
-            elif type(record) is not TookOver:
+            elif not isinstance(record, TookOver):
                 break
             lacks += 1
         return min(lacks, max(0, len(journal) - 1))

@@ -1,8 +1,9 @@
-"""The registered life of a node: of two processes that run it one acts, and a journal that is behind does not.
+"""The registered life of a node, of a tree or of atoms: of two processes one acts, and none with an older journal.
 
 A node's life is registered on the broker before the node acts (brokers/lives.py), with what the last life that acted
-has said: its epoch, and how many records its journal had. Whoever starts compares its own journal with that. While it
-runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is said.
+has said: its epoch, and how many records its journal had (nodes of a tree). Whoever starts compares its own journal
+with that. While it runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is
+said.
 """
 
 import asyncio
@@ -13,8 +14,7 @@ from collections.abc import Callable
 from seriatim.brokers import Broker
 from seriatim.brokers.lives import Claim, Life, new_life, refuse_if_taken
 from seriatim.model import Behind, Fenced, Node, SeriatimError, Taken
-from seriatim.protocols.tree import SequencerNode
-from seriatim.protocols.tree.confirming import Outdated
+from seriatim.protocols.node import LinkedNode
 from seriatim.runtime import Driver
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ ASK_STATUS_S = 1.0
 
 
 class NodeLife:
-    """`where`: the journal, for people. `on_lost`: told when another process has taken over."""
+    """`where`: the journal, for people."""
 
     def __init__(self, node: Node, broker: Broker, where: str, cluster: str) -> None:
         self.node = node
@@ -35,7 +35,8 @@ class NodeLife:
         self._broker = broker
         self._claim: Claim | None = broker.lives.claim("node", node) if broker.lives is not None else None
         self._task: asyncio.Task[None] | None = None
-        self._said = 0
+        self._said = -1
+        self._records: Callable[[], int | None] = lambda: None
         self._driver: Driver | None = None
 
     @property
@@ -63,16 +64,16 @@ class NodeLife:
         if said is not None:
             raise Taken(f"node {self.node} is run by another process, which answers; {fix}")
 
-    def check(self, machine: SequencerNode, journal_epoch: int) -> None:
+    def check(self, journal_epoch: int, records: int = 0) -> None:
         """Behind: the journal belongs to an earlier life than the last one that acted, or is an older copy of it."""
         last = self.last
         if last is None or EPOCH not in last.numbers:
             return
-        acted, records = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
+        acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
         if journal_epoch < acted:
             problem = f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
-        elif journal_epoch == acted and machine.state.inputs < records:
-            problem = f"it has {machine.state.inputs} records of epoch {acted}, and the node has written {records}"
+        elif journal_epoch == acted and records < written:
+            problem = f"it has {records} records of epoch {acted}, and the node has written {written}"
         else:
             return
         raise self.behind(f"the journal of {self.node} ({self._where}) is an older copy: {problem}")
@@ -90,7 +91,7 @@ class NodeLife:
             f"({start} --heal)"
         )
 
-    async def register(self, machine: SequencerNode) -> None:
+    async def register(self, machine: LinkedNode) -> None:
         """Have the node from now on, in the machine's epoch, which becomes later than that of every life before."""
         if self._claim is None:
             return
@@ -99,27 +100,31 @@ class NodeLife:
         life = new_life(machine.epoch, self._where, last.numbers if last is not None else None)
         await self._claim.register(life)
 
-    def watch(self, driver: Driver, machine: SequencerNode, on_lost: Callable[[BaseException], None]) -> None:
-        """Say how far the journal is, from when the node acts on, and notice a later life."""
-        self._driver = driver
+    def watch(
+        self, driver: Driver, records: Callable[[], int | None], on_lost: Callable[[BaseException], None]
+    ) -> None:
+        """Say how far the journal is, and notice a later life. `records`: None before the node acts. `on_lost`: told
+        when another process has taken over."""
+        self._driver, self._records = driver, records
         if self._claim is not None:
             self._claim.lost.add_done_callback(lambda lost: on_lost(lost.result()) if not lost.cancelled() else None)
-            self._task = asyncio.get_running_loop().create_task(self._say_forever(driver, machine))
+            self._task = asyncio.get_running_loop().create_task(self._say_forever(driver))
 
-    async def _say_forever(self, driver: Driver, machine: SequencerNode) -> None:
+    async def _say_forever(self, driver: Driver) -> None:
         while not driver.failed.done():
             try:
-                await self._say(driver, machine)
+                await self._say(driver)
             except Fenced:
                 return  # told by `lost`
             except SeriatimError as error:  # it says so again
                 logger.debug("could not say how far the journal is: node=%s reason=%s", self.node, error)
             await asyncio.sleep(SAY_S)
 
-    async def _say(self, driver: Driver, machine: SequencerNode, *, is_ended: bool = False) -> None:
-        records = machine.state.inputs
-        if self._claim is None or not machine.is_acting or (records == self._said and not is_ended):
+    async def _say(self, driver: Driver, *, is_ended: bool = False) -> None:
+        records, machine = self._records(), driver.machine
+        if self._claim is None or records is None or (records == self._said and not is_ended):
             return
+        assert isinstance(machine, LinkedNode), "nodes and stations are"
         await driver.settled()
         await self._claim.say({EPOCH: machine.epoch, RECORDS: records}, is_ended=is_ended)
         self._said = records
@@ -134,15 +139,7 @@ class NodeLife:
         if driver is not None and not driver.failed.done() and self._claim is not None:
             with contextlib.suppress(SeriatimError, TimeoutError):
                 async with asyncio.timeout(LAST_WORD_S):
-                    await self._say(driver, driver.machine, is_ended=True)  # type: ignore[arg-type]
+                    await self._say(driver, is_ended=True)
         self._driver = None
         if self._claim is not None:
             await self._claim.close()
-
-
-def reason_of(life: NodeLife, found: Outdated) -> SeriatimError:
-    """Why a node must not act, as an error."""
-    if found.later:
-        later = f"another process runs node {life.node} in epoch {found.later}: {found.source} has heard of it"
-        return Fenced(f"{later}; this one stops, and no event is lost by that")
-    return life.behind(f"the journal of {life.node} is behind what {found.source} has seen: {found.reason}")
