@@ -1,9 +1,10 @@
-"""A plan made from the archive of a live run, applied to the next run: do the wide-area hops drop as it predicted?
+"""The loop closes: archive, plan, apply on the running cluster. Do the wide-area hops drop as the plan predicted?
 
 A NATS server and a tree of sequencer nodes, one at each of three sites. Clients of a site mostly use the site's own
-topics. First run: homes by hash, as one would without a plan. While its subscribers are still there, the run is
-archived, and a plan is made from the archive: subscriptions, rates and sites as they were. Second run: the same
-clients, other events, with that plan. Counted are
+topics. The cluster begins with homes by hash, as one would without a plan. While clients publish and subscribe, what
+they did is archived, and a plan is made from the archive: subscriptions, rates and sites as they were. Then the plan is
+applied (as `seriatim apply` does), while publishers go on. At last the same clients publish other events. Nothing is
+stopped or started in between. The subscribers' logs of all of it are audited. Counted are, before and after,
 
 - messages between nodes of different sites, by the nodes themselves (`links` of their status), after all have joined;
 - ranges stamped at another site than where their event was published, from the archive: two hops each.
@@ -17,6 +18,7 @@ Run: python -m bench.plan_live [--seeds 1 2 3] [--events 3000] [--subscribers 60
 import argparse
 import asyncio
 import tempfile
+import time
 from collections import Counter
 from contextlib import AsyncExitStack
 from functools import partial
@@ -27,10 +29,13 @@ import numpy as np
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from seriatim import Bus, connect
+from seriatim import Bus, Subscription, connect
+from seriatim.audit import audit
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.cli.cluster import find_cluster
+from seriatim.cli.moving import Moved, Mover, apply_homes
 from seriatim.live.server import SequencerServer
+from seriatim.model import Delivery, History
 from seriatim.pipeline import plan as planning
 from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.archive.writing import ArchiveFailed, ArchiveOptions, archive
@@ -44,7 +49,7 @@ from seriatim.pipeline.workload.tables import (
     sizes_of,
     topic_of_events,
 )
-from seriatim.server.config import ClusterConfig, load_config
+from seriatim.server.config import ClusterConfig, load_config, read_plan
 
 WAIT_S = 300.0
 TRIES = 6
@@ -73,12 +78,15 @@ class Measured(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Both runs, and what was predicted for them."""
+    """Before and after, what was predicted for them, what the auditor says of all of it, and what has moved."""
 
     predicted_before: float
     before: Measured
     predicted_after: float
     after: Measured
+    verdict: str
+    moved: list[Moved]
+    applied_s: float
 
     @property
     def predicted_drop(self) -> float:
@@ -121,55 +129,114 @@ def cluster_file(folder: Path, url: str, name: str, homes: dict[str, str]) -> Pa
     return path
 
 
-async def run(config: ClusterConfig, load: Load, spark: SparkSession, lake: Path) -> Measured:
-    """Join, publish everything, count, archive; the subscribers are still there when it is archived."""
-    url, cluster = config.broker, config.cluster
-    seen: Counter[str] = Counter()
-    news = asyncio.Condition()
+class Clients:
+    """The subscribers and publishers of one cluster, from its beginning to its end, and what each subscriber saw."""
 
-    async def listen(bus: Bus, topics: list[str], stack: AsyncExitStack) -> Any:
-        events = await stack.enter_async_context(bus.subscribe(*topics, log="broker:"))
+    def __init__(self, url: str, cluster: str, stack: AsyncExitStack) -> None:
+        self.sent: Counter[str] = Counter()  # events by topic
+        self.got: dict[str, list[tuple[str, str]]] = {}  # subscriber → (topic, id), in its order
+        self._seen: Counter[str] = Counter()
+        self._news = asyncio.Condition()
+        self._publishers: dict[str, Bus] = {}
+        self._url, self._cluster, self._stack = url, cluster, stack
+        self._tasks: list[asyncio.Task[None]] = []
 
-        async def take() -> None:
-            async for event in events:
-                async with news:
-                    seen[event.id] += 1
-                    news.notify_all()
+    async def join(self, load: Load) -> None:
+        for name, topics in load.holdings.items():
+            events = await self._stack.enter_async_context((await self._bus(name)).subscribe(*topics, log="broker:"))
+            self._tasks.append(asyncio.create_task(self._take(events, self.got.setdefault(name, []))))
+        for name in sorted({name for name, _ in load.events}):
+            self._publishers[name] = await self._bus(name)
 
-        return take
+    async def _bus(self, name: str) -> Bus:
+        bus = connect(self._url, cluster=self._cluster, name=name, timeout_s=WAIT_S)
+        return await self._stack.enter_async_context(bus)
 
-    async def publish(bus: Bus, topics: list[str]) -> None:
-        for topic in topics:
-            published = await bus.publish(topic, b"x" * 64)
-            async with news, asyncio.timeout(WAIT_S):  # one range per event: the next one waits for this one's stamp
-                await news.wait_for(partial(seen.__contains__, published.id))
+    async def _take(self, events: Subscription, got: list[tuple[str, str]]) -> None:
+        async for event in events:
+            got.append((event.topic, event.id))
+            async with self._news:
+                self._seen[event.id] += 1
+                self._news.notify_all()
+
+    async def publish(self, name: str, topic: str) -> None:
+        """One range per event: whoever publishes next waits for this one's stamp."""
+        published = await self._publishers[name].publish(topic, b"x" * 64)
+        self.sent[topic] += 1
+        async with self._news, asyncio.timeout(WAIT_S):
+            await self._news.wait_for(partial(self._seen.__contains__, published.id))
+
+    async def publish_all(self, load: Load) -> None:
+        async def publish(name: str) -> None:
+            for who, topic in load.events:
+                if who == name:
+                    await self.publish(name, topic)
+
+        await asyncio.gather(*map(publish, self._publishers))
+
+    async def end(self, holdings: dict[str, list[str]]) -> str:
+        """Wait until everybody has everything; what an auditor says of it."""
+        wanted = {name: sum(self.sent[topic] for topic in topics) for name, topics in holdings.items()}
+        async with self._news, asyncio.timeout(WAIT_S):
+            await self._news.wait_for(lambda: all(len(self.got[name]) >= count for name, count in wanted.items()))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        wrong = {name: len(self.got[name]) - count for name, count in wanted.items() if len(self.got[name]) != count}
+        if wrong:
+            return f"too many events: {wrong}"
+        rows = [
+            Delivery(name, place, id_, topic)
+            for name, got in self.got.items()
+            for place, (topic, id_) in enumerate(got)
+        ]
+        answers = audit(History(rows)).verdicts
+        return ", ".join(f"{name} {answers[name].answer}" for name in ("per-topic", "tno", "integrity"))
+
+
+async def close_the_loop(
+    config: ClusterConfig, first: Load, second: Load, spark: SparkSession, folder: Path
+) -> Comparison:
+    """Measure, archive, plan, apply, and measure again, on one cluster that never stops."""
+    url, cluster, lake = config.broker, config.cluster, folder / "lake"
+
+    async def measured(clients: Clients, load: Load, far_before: int) -> tuple[Measured, int]:
+        crossed = await crossings(url, cluster, config)
+        await clients.publish_all(load)
+        crossed = await crossings(url, cluster, config) - crossed
+        far = await far_so_far(load)
+        count = len(load.events)
+        return Measured(count, crossed / count, 2 * (far - far_before) / count), far
+
+    async def far_so_far(load: Load) -> int:
+        await asyncio.to_thread(archive_run, spark, url, cluster, lake)
+        return await asyncio.to_thread(far_ranges, spark, str(lake / cluster), load)
 
     async with SequencerServer(config), AsyncExitStack() as stack:
-        takers = []
-        for name, topics in load.holdings.items():
-            bus = await stack.enter_async_context(connect(url, cluster=cluster, name=name, timeout_s=WAIT_S))
-            takers.append(await listen(bus, topics, stack))
-        tasks = [asyncio.create_task(take()) for take in takers]
-        before = await crossings(url, cluster, config)
-        publishers = sorted({name for name, _ in load.events})
-        buses = [
-            await stack.enter_async_context(connect(url, cluster=cluster, name=name, timeout_s=WAIT_S))
-            for name in publishers
-        ]
-        await asyncio.gather(
-            *(
-                publish(bus, [topic for who, topic in load.events if who == name])
-                for name, bus in zip(publishers, buses, strict=True)
-            )
-        )
-        crossed = await crossings(url, cluster, config) - before
-        await asyncio.to_thread(archive_run, spark, url, cluster, lake)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    far = await asyncio.to_thread(far_ranges, spark, str(lake / cluster), load)
-    count = len(load.events)
-    return Measured(count, crossed / count, 2 * far / count)
+        clients = Clients(url, cluster, stack)
+        await clients.join(first)
+        before, _ = await measured(clients, first, 0)
+        out = folder / "plan"
+        predicted = await asyncio.to_thread(plan_from, spark, lake, config, first, out)
+        homes = read_plan(out / "plan.toml")["homes"]
+        is_applied = asyncio.Event()
+
+        async def go_on() -> None:
+            place = 0
+            while not is_applied.is_set():
+                await clients.publish(*first.events[place % len(first.events)])
+                place += 1
+
+        going_on = asyncio.create_task(go_on())
+        async with find_cluster(url, cluster, WAIT_S) as found:
+            began_s = time.monotonic()
+            moved = await apply_homes(Mover(found), homes, out / "plan.undo.toml", WAIT_S, lambda each: None)
+            applied_s = time.monotonic() - began_s
+        is_applied.set()
+        await going_on
+        after, _ = await measured(clients, second, await far_so_far(first))
+        verdict = await clients.end(first.holdings)
+    return Comparison(predicted[0], before, predicted[1], after, verdict, moved, applied_s)
 
 
 def archive_run(spark: SparkSession, url: str, cluster: str, lake: Path) -> None:
@@ -219,25 +286,20 @@ def plan_from(spark: SparkSession, lake: Path, config: ClusterConfig, load: Load
     sites = sites_table(spark, load)
     inputs = planning.Inputs(subscriptions, planning.rates_of(events, sites), sites)
     with planning.summed_up(inputs, order="pairwise") as summed:
-        plan = planning.make_plan(summed, planning.Network(NODES, config.tree))
+        plan = planning.make_plan(summed, planning.Network(NODES, config.tree, keeps_tree=True))
         summary = planning.summary(plan, [])
         planning.write_plan(plan, summary, str(out))
     return summary["before"]["hops_per_event"], summary["after"]["hops_per_event"]
 
 
 def compare(spark: SparkSession, folder: Path, workload: Workload = WORKLOAD) -> Comparison:
-    """Both runs and the plan between them."""
-    lake = folder / "lake"
+    """The same subscribers before and after, other events."""
     first, second = load_of(workload, workload.seed), load_of(workload, workload.seed + 1)
     topics = sorted({topic for held in first.holdings.values() for topic in held})
     naive = {topic: f"n{hash_of(topic) % len(NODES)}" for topic in topics}
     with NatsServer(folder / "nats") as nats:
-        config = load_config(cluster_file(folder, nats.url, "before", naive))
-        before = asyncio.run(run(config, first, spark, lake))
-        predicted_before, predicted_after = plan_from(spark, lake, config, first, folder / "plan")
-        config = load_config(cluster_file(folder, nats.url, "after", {}), folder / "plan" / "plan.toml")
-        after = asyncio.run(run(config, second, spark, lake))
-    return Comparison(predicted_before, before, predicted_after, after)
+        config = load_config(cluster_file(folder, nats.url, "loop", naive))
+        return asyncio.run(close_the_loop(config, first, second, spark, folder))
 
 
 def hash_of(topic: str) -> int:
@@ -269,6 +331,11 @@ def main() -> None:
             shown = "".join(f"{predicted:10.3f}{measured:8.3f}" for predicted, measured in pairs)
             off = found.drop / found.predicted_drop - 1.0
             print(f"{seed:6}{found.after.events:8,}{shown}  {off:+.1%}", flush=True)
+            waited = max((each.waited_ms or 0.0 for each in found.moved), default=0.0)
+            print(
+                f"       {len(found.moved)} topics moved in {found.applied_s:.1f} s, the longest waited {waited:.0f} ms"
+            )
+            print(f"       audit: {found.verdict}", flush=True)
     finally:
         spark.stop()
 

@@ -30,7 +30,7 @@ from soak.tree.rows import Injected, now
 
 NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
-MOVE_S = 10.0  # then it is undone, or goes on by itself
+MOVE_S = 30.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
 FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
@@ -251,7 +251,7 @@ class Nemesis:
     async def move(self, fault: Fault, _: None) -> Times:
         """The topic gets another home, whoever is dead or frozen meanwhile. `orders>west`: this one."""
         cluster, began_at = self._cluster, now()
-        topic, _arrow, to = fault.target.partition(">")
+        topic, to = (*fault.target.split(">"), "")[:2]
         try:
             async with find_cluster(cluster.nats.url, CLUSTER_NAME, MOVE_S) as found:
                 mover = Mover(found)

@@ -61,7 +61,11 @@ class Stage:
         if not result.is_valid:
             self._drop_cluster()
         assert result.is_valid, f"{result.complaint()}\nplan: {plan}\nreplay: {replay}"
-        assert len(result.faults) == len(strikes), f"not all faults took place: {result.faults}"
+        # A move may be undone because of other faults, but not all of them.
+        for is_move in (False, True):
+            wanted = sum((kind == "move") == is_move for kind, _ in strikes)
+            made = sum((each.fault == "move") == is_move for each in result.faults)
+            assert made == wanted or (is_move and made), f"not all faults took place: {result.faults}"
         assert result.verdict.acknowledged >= EVENTS_MIN, "there was next to no load"
         for each in result.recoveries:
             print(f"{each.fault} {each.target}: {each.subscriber} went on after {each.recovery_s:.2f} s")

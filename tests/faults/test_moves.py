@@ -67,6 +67,5 @@ def test_links_and_the_broker_break(stage: Stage, test: str) -> None:
 
 @pytest.mark.long
 def test_to_and_fro(stage: Stage, test: str) -> None:
-    """Also with tickets, where numbers that are open move too: see the soak of that shape."""
     moves = [("move", f"{topic}>{node}") for node in ("east", "west", "root") for topic in ("orders", "stock", "news")]
-    stage.round(test, *moves, for_s=0.0, gap_s=0.0)
+    stage.round(test, *moves, for_s=0.0, gap_s=0.5)

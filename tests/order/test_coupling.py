@@ -124,3 +124,41 @@ def test_who_was_forgotten_may_come_back_under_any_version() -> None:
     table.apply("s", 7, frozenset({"A", "B"}), now=0.0)
     table.forget("s")
     assert table.apply("s", 3, frozenset({"A", "X"}), now=0.0) == [Shift("A", "X", coupled=True)]
+
+
+operations = st.lists(st.tuples(st.sampled_from(SUBSCRIBERS), st.frozensets(st.sampled_from(TOPICS))), max_size=8)
+
+
+@given(operations, operations, st.sampled_from([1, 2]))
+def test_a_topic_that_was_adopted_is_coupled_as_if_it_had_always_been_here(
+    at_both: list[tuple[Address, frozenset[Topic]]], here: list[tuple[Address, frozenset[Topic]]], threshold: int
+) -> None:
+    """Its former home heard of some subscriptions, and its new one of those and of later ones."""
+    homed: set[Topic] = {"A"}
+    old, new = (CouplingTable(CouplingState(), each.__contains__, threshold) for each in ({"X"}, homed))
+    always = CouplingTable(CouplingState(), {"A", "X"}.__contains__, threshold)
+    for version, (name, topics) in enumerate(at_both, 1):
+        for table in (old, new, always):
+            table.apply(name, version, topics, 0.0)
+    group = old.group("X")
+    for version, (name, topics) in enumerate(here, 100):
+        for table in (new, always):
+            table.apply(name, version, topics, 0.0)
+    shifts = new.adopt("X", old.holding("X"), 0.0)
+    homed.add("X")
+    assert new.state.together == always.state.together
+    for shift in shifts:
+        assert shift.topic == "X", "what is homed here has not changed"
+        (group.add if shift.coupled else group.discard)(shift.other)
+    assert group == new.group("X") == always.group("X")
+
+
+def test_who_holds_nothing_else_here_is_forgotten_with_a_topic_that_leaves() -> None:
+    homed = {"A", "B"}
+    table = CouplingTable(CouplingState(), homed.__contains__, 1)
+    table.apply("r", 1, frozenset("A"), 0.0)
+    table.apply("s", 1, frozenset("AB"), 0.0)
+    homed.discard("A")
+    assert table.release("A") == ["r"]
+    assert table.state.holders.keys() == {"s"}
+    assert table.state.together == {"B": {"A": 1}}

@@ -194,3 +194,14 @@ def test_the_cost_of_a_collection_is_independent_of_group_and_node() -> None:
         return passages.looks
 
     assert {looks(group, unrelated, 3) for group in (20, 200, 2_000) for unrelated in (0, 1_000)} == {5}
+
+
+def test_a_topic_that_moves_collects_nothing_until_it_is_coupled_again() -> None:
+    table = PassageTable(PassageState())
+    table.raise_to("B", 3)
+    assert table.collect("A", couple=["B"]) == {"B": 3}
+    table.ungroup("A")
+    table.ungroup("C")
+    table.raise_to("B", 5)
+    assert table.collect("A") == {}
+    assert table.collect("A", couple=["B"]) == {"B": 5}

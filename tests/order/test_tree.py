@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.model import InputError, Node, TreeError, UnknownTopic
-from seriatim.order import SequencingTree
+from seriatim.order import Moves, Place, SequencingTree
 
 Parents = dict[Node, Node | None]
 
@@ -189,3 +189,33 @@ def test_a_bad_tree_is_refused_with_field_and_fix(case: str) -> None:
     assert problem in error.problem
     assert fix in error.fix
     assert str(error) == f"{error.field}: {error.problem}; {error.fix}"
+
+
+# ── topics that move ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_view_knows_its_own_moves_and_changes_nobody_else() -> None:
+    tree = SequencingTree.star({"A": 1, "B": 2}, 2)
+    moves = Moves()
+    view = tree.view(moves)
+    view.move("A", Place("n2", 3))
+    assert (view.home("A"), tree.home("A")) == ("n2", "n1")
+    assert (view.meet("A", "B"), tree.meet("A", "B")) == ("n2", "n0")
+    assert moves == Moves(3, {"A": Place("n2", 3)}, "A", "n1"), "enough to see it again"
+    assert tree.view(moves).home("A") == "n2"
+
+
+def test_the_home_at_the_time_of_the_move_before_is_remembered() -> None:
+    view = SequencingTree.star({"A": 1, "B": 2}, 2).view(Moves())
+    view.move("A", Place("n2", 1))
+    view.move("A", Place("n0", 4))
+    assert [view.home_at("A", number) for number in (1, 3, 4)] == ["n2", "n2", "n0"]
+    assert view.home_at("B", 1) == view.home("B")
+
+
+def test_old_news_of_a_topic_is_no_news() -> None:
+    view = SequencingTree.star({"A": 1}, 2).view(Moves())
+    assert view.learn(0, {"A": Place("n2", 5)}) == ["A"]
+    assert view.learn(4, {"A": Place("n1", 3)}) == []
+    assert (view.home("A"), view.moves.number, view.moved("A"), view.moved("B")) == ("n2", 4, 5, 0)
+    assert view.moves.after(4) == {"A": Place("n2", 5)}

@@ -43,6 +43,7 @@ SHOWN_MAX = 20
 @click.option("--publishers", type=click.IntRange(min=1), help="Publishers.")
 @click.option("--events", type=click.IntRange(min=0), help="Events published.")
 @click.option("--changes", type=click.IntRange(min=0), help="Subscriptions changed while events flow.")
+@click.option("--moves", type=click.IntRange(min=0), help="Topics moved to another node while events flow.")
 @click.option("--crashes", type=click.IntRange(min=0), help="Crashes and false deaths.")
 @click.option("--partitions", type=click.IntRange(min=0), help="Partitions of the network.")
 @click.option("--loss", type=float, help="Probability that a message is lost.")

@@ -33,6 +33,7 @@ from seriatim.protocols.with_broker import (
     Trimmed,
     Unfollow,
     Unlisten,
+    Unwatch,
     Voids,
     Watch,
 )
@@ -204,6 +205,8 @@ class SqlitePort(Port):
                 for topic in sorted(topics):
                     self._watched[topic] = now = self._length(file, topic)
                     answers.append(partial(self._tell_length, topic, now, (-1, 1)))
+            case Unwatch(topic):
+                self._watched.pop(topic, None)
             case Listen(topic, after):
                 last, first = self._length(file, topic)
                 start = last if after is None else after

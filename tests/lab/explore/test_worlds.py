@@ -35,6 +35,9 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("chain", ("p", "q")),
         ("star-ticket", ("p", "q")),
         ("past", ("p",)),
+        ("moving", ()),
+        ("moving-ticket", ()),
+        ("moving-pair-ticket", ("p",)),
     ],
 )
 def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, ...]) -> None:

@@ -10,6 +10,7 @@ from seriatim.audit import audit
 from seriatim.lab.sim import Options, Outcome, Simulation, draw, run
 from seriatim.lab.sim.scenario import Crash, Replacement
 from seriatim.model import InputError
+from seriatim.protocols.tree import SequencerNode
 
 FINGERPRINT = """
 import hashlib
@@ -34,6 +35,16 @@ def explained(outcome: Outcome, options: str) -> str:
     """What pytest shows when a run fails, with the line that replays it."""
     wrong = [violation.sentence for violation in outcome.violations] + list(outcome.missing)
     return "\n".join([*wrong, f"replay: seriatim simulate --seed {outcome.scenario.seed} {options}"])
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_topics_move_while_events_flow_and_nodes_crash(seed: int) -> None:
+    simulation = Simulation(draw(seed, Options(moves=6, nodes=4, crashes=4)))
+    outcome = simulation.finish()
+    assert outcome.is_fine, explained(outcome, "--moves 6 --nodes 4 --crashes 4")
+    root = simulation.world.simulator.machine("n1")
+    assert isinstance(root, SequencerNode)
+    assert root.inner.tree.moves.number > 0
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -133,6 +133,24 @@ async def test_a_reaction_waits_although_the_subscription_is_closed(broker: Brok
         await effect
 
 
+async def test_a_topic_that_is_added_again_before_it_is_left_is_held(broker: Broker) -> None:
+    """Both changes wait for their turn behind one that a node does not answer."""
+    async with (
+        running(broker) as (world, links),
+        world.bus(confirm="stored") as bus,
+        bus.subscribe("eu.orders", "eu.prices") as events,
+    ):
+        links.cut = {(f"{bus.name}/1", "us")}
+        changes = (events.add("us.orders"), events.remove("eu.prices"), events.add("eu.prices"))
+        for change in changes:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(change, 0.2)
+        links.cut.clear()
+        await events.remove("us.orders")
+        await bus.publish("eu.prices", b"here")
+        assert data(await take(events, 1)) == ["here"]
+
+
 async def test_nothing_is_early_where_one_node_orders_everything(tmp_path: Path) -> None:
     cluster = embedded_tree(MemoryBroker(), OPTIONS, SequencingTree.single())
     await cluster.start()

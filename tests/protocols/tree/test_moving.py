@@ -233,6 +233,38 @@ def test_a_subscriber_that_does_not_know_of_the_move_is_not_confirmed_by_the_old
     assert net.notified("s")[-1] == "a2"
 
 
+def test_a_new_home_that_has_not_heard_of_the_move_has_not_forgotten_anybody() -> None:
+    """The subscriber heard of it from another node first."""
+    net = star(subscriber_lease_ms=LEASE_MS)
+    net.change("s", "ABC")
+    net.hold_back(Switch)
+    move(net, "A", "n2")
+    net.wait(3 * LEASE_MS)
+    subscriber = net.machines["s"]
+    assert isinstance(subscriber, Subscriber)
+    assert subscriber.tree.home("A") == "n2"
+    assert net.node("n2").inner.tree.home("A") == "n1"
+    net.release()
+    net.wait(2 * LEASE_MS)
+    net.publish("p", "A", "a1")
+    assert net.notified("s") == ["a1"]
+    assert len(net.all_told("s", Changed)) == 1, "it has not begun anew"
+
+
+def test_a_home_to_which_a_topic_comes_back_has_not_forgotten_its_holders() -> None:
+    """It forgot them when the topic left. The subscriber did not ask at the home between."""
+    net = star(subscriber_lease_ms=LEASE_MS)
+    net.change("s", "AC")
+    net.hold_back(Refresh)
+    move(net, "A", "n2")
+    move(net, "A", "n1")
+    net.lose()
+    net.wait(3 * LEASE_MS)
+    net.publish("p", "A", "a1")
+    assert net.notified("s") == ["a1"]
+    assert len(net.all_told("s", Changed)) == 1, "it has not begun anew"
+
+
 def test_who_was_forgotten_at_the_new_home_joins_again() -> None:
     net = star(subscriber_lease_ms=LEASE_MS)
     net.change("s", "A")

@@ -115,6 +115,11 @@ class Feed:
     def topics(self) -> frozenset[Topic]:
         return self.view.topics
 
+    @property
+    def wanted(self) -> frozenset[Topic]:
+        """The topics that it holds when every change is made that was asked for."""
+        return self.view.wanted
+
     def start(self) -> None:
         self._is_running = True
         self._broker.know(self.topics)
@@ -142,7 +147,7 @@ class Feed:
         """
         self._raise_failure()
         if add or remove:
-            await self._await_change((self.topics - remove) | add, Change(add, remove, start), timeout_s)
+            await self._await_change((self.wanted - remove) | add, Change(add, remove, start), timeout_s)
 
     async def finish_change(self, timeout_s: float) -> None:
         """Wait for a change that a restart has interrupted."""

@@ -59,6 +59,11 @@ class SubscriberView(ABC):
     def topics(self) -> frozenset[Topic]:
         """The ordered topics that are held or being joined."""
 
+    @property
+    def wanted(self) -> frozenset[Topic]:
+        """What will be held when the changes that wait for their turn are made, too."""
+        return self.topics
+
     @abstractmethod
     def unanswered(self) -> list[str]:
         """The answers that a change of topics waits for."""

@@ -215,12 +215,12 @@ class BrokerSource(Source):
         async with self._changes:
             ordered = self._ordered(names)  # raises before anything changes
             self._check_live("topics")
-            for topic in sorted(ordered - feed.topics):
+            for topic in sorted(ordered - feed.wanted):
                 self.connection.cluster.description.tree.home(topic)
             await self._capture(names)
             self._change_names(names, frozenset())
             try:
-                await feed.change(ordered - feed.topics, frozenset(), self.wishes.timeout_s)
+                await feed.change(ordered - feed.wanted, frozenset(), self.wishes.timeout_s)
             except RequestRefused:
                 self._change_names(frozenset(), names)
                 raise
@@ -230,7 +230,7 @@ class BrokerSource(Source):
         async with self._changes:
             check_held(names, self._names)
             self._change_names(frozenset(), names)
-            left = feed.topics - self._ordered(self._names)
+            left = feed.wanted - self._ordered(self._names)
             await feed.change(frozenset(), left, self.wishes.timeout_s)
 
     async def _capture(self, names: Iterable[Topic]) -> None:

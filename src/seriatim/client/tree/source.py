@@ -35,6 +35,13 @@ class TreeView(SubscriberView):
         return self.subscriber.topics
 
     @property
+    def wanted(self) -> frozenset[Topic]:
+        topics = self.subscriber.topics
+        for change in self.subscriber.state.waiting:
+            topics = (topics - change.remove) | change.add
+        return topics
+
+    @property
     def lanes(self) -> Mapping[Topic, Lane]:
         return self.subscriber.state.lanes
 

@@ -13,7 +13,7 @@ from seriatim.lab.sim.checkers import Violation, check_integrity, check_owed
 from seriatim.lab.sim.engine import Counts, MachineFailed
 from seriatim.lab.sim.network import between
 from seriatim.lab.sim.paper_world import PaperWorld
-from seriatim.lab.sim.scenario import Act, Changing, Crash, Fault, Partition, Publishing, Replacement, Scenario
+from seriatim.lab.sim.scenario import Act, Changing, Crash, Fault, Moving, Partition, Publishing, Replacement, Scenario
 from seriatim.lab.sim.tree_world import TreeWorld
 from seriatim.model import Gap, History
 
@@ -104,6 +104,9 @@ class Simulation:
                 world.simulator.at(what.at_ms, partial(world.publish, what))
             case Changing():
                 world.simulator.at(what.at_ms, partial(world.change, what))
+            case Moving():
+                assert isinstance(world, TreeWorld), "topics move on the tree only"
+                world.simulator.at(what.at_ms, partial(world.move, what))
             case Crash():
                 world.simulator.at(what.at_ms, partial(world.crash, what))
             case Replacement():

@@ -39,6 +39,7 @@ class Options(Struct, frozen=True, kw_only=True):
     publishers: int | None = None
     events: int | None = None
     changes: int | None = None
+    moves: int | None = None
     crashes: int | None = None
     partitions: int | None = None
     loss: float | None = None
@@ -67,7 +68,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 _LEAST = dict.fromkeys(("nodes", "topics", "subscribers", "publishers"), 1) | dict.fromkeys(
-    ("events", "changes", "crashes", "partitions"), 0
+    ("events", "changes", "moves", "crashes", "partitions"), 0
 )
 
 
@@ -86,6 +87,14 @@ class Changing(Struct, frozen=True, tag=True):
     subscriber: str
     add: frozenset[Topic] = frozenset()
     remove: frozenset[Topic] = frozenset()
+
+
+class Moving(Struct, frozen=True, tag=True):
+    """The operator moves a topic to another node."""
+
+    at_ms: float
+    topic: Topic
+    to: Node
 
 
 class Crash(Struct, frozen=True, tag=True):
@@ -113,7 +122,7 @@ class Partition(Struct, frozen=True, tag=True):
     right: tuple[Address, ...]
 
 
-Act: TypeAlias = Publishing | Changing
+Act: TypeAlias = Publishing | Changing | Moving
 Fault: TypeAlias = Crash | Replacement | Partition
 
 
@@ -179,6 +188,7 @@ class _Draw:
         loss = self._choose(options.loss, random.choice((0.0, 0.0, 0.02, 0.1)), when_as_printed=0.0)
         duplication = self._choose(options.duplication, random.choice((0.0, 0.0, 0.05)), when_as_printed=0.0)
         acts: list[Act] = [*self._changes(topics, subscribers), *self._publications(topics, publishers)]
+        acts += self._moves(topics, nodes)
         faults: list[Fault] = [
             *self._crashes(nodes, publishers, subscribers),
             *self._partitions(nodes, publishers, subscribers),
@@ -231,6 +241,15 @@ class _Draw:
             at_ms = random.uniform(0.0, self.options.duration_ms)
             acts.append(Publishing(at_ms, random.choice(publishers), tuple(random.choices(topics, k=batch))))
         return acts
+
+    def _moves(self, topics: list[Topic], nodes: list[Node]) -> list[Moving]:
+        """With a chance of their own, so that a scenario without them is what it was before there were any."""
+        random = Random(f"moves {self.seed}")
+        count = self._choose(self.options.moves, random.choice((0, 1, 3)), when_as_printed=0)
+        if len(nodes) == 1:
+            return []
+        times = (random.uniform(0.0, self.options.duration_ms) for _ in range(count))
+        return [Moving(at_ms, random.choice(topics), random.choice(nodes)) for at_ms in times]
 
     def _crashes(self, nodes: list[Node], publishers: list[str], subscribers: list[str]) -> list[Fault]:
         random = self.random

@@ -9,12 +9,13 @@ from seriatim.lab.sim.delays import LOCAL_NETWORK, WIDE_NETWORK
 from seriatim.lab.sim.engine import Simulator
 from seriatim.lab.sim.network import Link, reliable_fifo, reliable_unordered, unreliable
 from seriatim.lab.sim.recorder import Recorder
-from seriatim.lab.sim.scenario import Changing, Crash, Publishing, Replacement, Scenario
+from seriatim.lab.sim.scenario import Changing, Crash, Moving, Publishing, Replacement, Scenario
 from seriatim.model import BROKER, Address, Event, Gap, InputError, Node, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Move
 from seriatim.protocols.with_broker import Change, Changed, Delivered, Publish
 
 # Shorter than in production, so that leases run out and questions are asked within a run of a few seconds.
@@ -61,6 +62,10 @@ class TreeWorld:
         wanted |= act.add
         wanted -= act.remove
         self._command(act.subscriber, lambda: self._change(act.subscriber, act.add, act.remove))
+
+    def move(self, act: Moving) -> None:
+        """The operator asks the root."""
+        self._command(self.tree.root, lambda: self._move(act))
 
     def crash(self, fault: Crash) -> None:
         """Stop a process and plan its restart."""
@@ -110,6 +115,10 @@ class TreeWorld:
             assert isinstance(subscriber, Subscriber)
             if held != wanted or subscriber.state.changing or subscriber.state.waiting:
                 sentences.append(f"{name} wants {_names(wanted)} but holds {_names(held)}")
+        root = self.simulator.machine(self.tree.root)
+        assert isinstance(root, SequencerNode)
+        if (move := root.inner.move_under_way) is not None:
+            sentences.append(f"{move.topic} is still on its way from {move.home} to {move.to}")
         for name, address in self._publishers.items():
             publisher = self.simulator.machine(address)
             assert isinstance(publisher, Publisher)
@@ -202,6 +211,10 @@ class TreeWorld:
             return False
         self.recorder.joining(name, add)
         return self.simulator.command(name, Change(add, remove))
+
+    def _move(self, act: Moving) -> bool:
+        is_running = self.simulator.is_running(self.tree.root)
+        return is_running and self.simulator.command(self.tree.root, Move(act.topic, act.to))
 
     def _resume(self, name: Address) -> None:
         """A restarted application asks for the difference between what it wants and what its subscriber remembers."""

@@ -131,7 +131,7 @@ class Moving(Numbering, Joining):
             if leaving.is_handed_over or not self._is_quiet(topic):
                 continue
             leaving.is_handed_over = True
-            estate = self._estate(topic)
+            estate = self._estate(topic, now)
             self._vouch(leaving.move, topic, self._relations(topic, estate.regrouping), now, effects)
             self._route(leaving.to, say.HandOver(leaving.move, topic, estate), now, effects)
 
@@ -151,11 +151,12 @@ class Moving(Numbering, Joining):
         issued = self.state.homes[topic].issued if topic in self.state.homes else 0
         self._on_vouch(self.node, say.Vouch(move, topic, issued, self.node, related), now, effects)
 
-    def _estate(self, topic: Topic) -> Estate:
-        """All that is known of it, as a copy."""
+    def _estate(self, topic: Topic, now: float) -> Estate:
+        """All that is known of it, as a copy, without the publishers that a tick may forget by now."""
         state = self.state
         home = self._home(topic)
         holders = sorted(self._couplings.holding(topic).items())
+        desks = state.desks.get(topic, {}).items()
         regrouping = state.regroupings.get(topic, Regrouping())
         return Estate(
             home.issued,
@@ -163,7 +164,7 @@ class Moving(Numbering, Joining):
             {name: Holder(each.version, each.topics, 0, 0.0, each.lasting) for name, each in holders},
             _without_places(regrouping),
             [structs.replace(range_, due=0.0, open_slots=None) for range_ in state.ranges.get(topic, {}).values()],
-            {name: structs.replace(desk) for name, desk in state.desks.get(topic, {}).items()},
+            {name: _without_time(desk) for name, desk in desks if desk.forget_at is None or desk.forget_at > now},
             dict(state.voids.get(topic, {})),
             dict(state.disputed.get(topic, {})),
             {name: self._known_as(topic, name) for name, _ in holders},
@@ -442,6 +443,11 @@ class Moving(Numbering, Joining):
         if moving.switching is not None and moving.switching.children:
             lines.append(f"move {moving.switching.move}: waits for {', '.join(sorted(moving.switching.children))}")
         return lines
+
+
+def _without_time(desk: Desk) -> Desk:
+    """A copy. It can be forgotten one lease after the topic has arrived."""
+    return Desk(desk.request, desk.first, None if desk.forget_at is None else 0.0)
 
 
 def _without_places(regrouping: Regrouping) -> Regrouping:

@@ -280,8 +280,12 @@ class Subscribing(History):
                 effects.send.append((node, self._refreshing(node, complete, now)))
 
     def _refreshing(self, node: Node, complete: int, now: float) -> say.Refresh:
-        """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did."""
-        moved = ((topic, each) for topic, each in self.state.holdings.items() if each.home not in ("", node))
+        """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did.
+
+        It may be a former home itself: it forgets us when the topic leaves, and is told of us when it comes back.
+        """
+        holdings = self.state.holdings.items()
+        moved = ((topic, each) for topic, each in holdings if each.moved_at or each.home not in ("", node))
         about = {topic: KnownAs(each.home, each.acquaintance) for topic, each in moved if self.tree.home(topic) == node}
         return say.Refresh(complete, now, about)
 
@@ -294,10 +298,13 @@ class Subscribing(History):
             return
         holdings, lanes = self.state.holdings.items(), self.state.lanes
         known = [topic for topic, lane in lanes.items() if lane.open or self.state.reading is not None]
-        here = [each for topic, each in holdings if topic in known and self.tree.home(topic) == message.node]
+        ours = {topic for topic in known if self.tree.home(topic) == message.node}
+        if any(self.tree.moved(topic) > message.moves for topic in ours):
+            return  # it has not heard yet that the topic is to live there
+        here = [each for topic, each in holdings if topic in ours]
         if message.acquaintance:
             for topic, each in holdings:
-                if topic in message.inherited and each.home != message.node:
+                if topic in message.inherited and topic in ours and message.at >= each.moved_at:
                     each.home, each.acquaintance = message.node, message.acquaintance
         if any(each.home not in ("", message.node) and message.at < each.moved_at for each in here):
             return  # asked before we knew that the topic lives there

@@ -156,8 +156,8 @@ def ask_nobody(self: SequencerNode, patience_ms: float | None, *, with_broker: b
 def hand_over(**without: Callable[[], Any]) -> Callable[..., Estate]:
     """A former home that leaves out a part of what it knows."""
 
-    def estate(self: Sequencer, topic: Topic) -> Estate:
-        return structs.replace(Sequencer._estate(self, topic), **{name: new() for name, new in without.items()})
+    def estate(self: Sequencer, topic: Topic, now: float) -> Estate:
+        return structs.replace(Sequencer._estate(self, topic, now), **{name: new() for name, new in without.items()})
 
     return estate
 
