@@ -191,7 +191,7 @@ class Clients:
             for place, (topic, id_) in enumerate(got)
         ]
         answers = audit(History(rows)).verdicts
-        return ", ".join(f"{name} {answers[name].answer}" for name in ("per-topic", "tno", "integrity"))
+        return ", ".join(f"{name} {answers[name].answer}" for name in ("per-topic", "tno"))
 
 
 async def close_the_loop(

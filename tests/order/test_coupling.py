@@ -126,10 +126,10 @@ def test_who_was_forgotten_may_come_back_under_any_version() -> None:
     assert table.apply("s", 3, frozenset({"A", "X"}), now=0.0) == [Shift("A", "X", coupled=True)]
 
 
-operations = st.lists(st.tuples(st.sampled_from(SUBSCRIBERS), st.frozensets(st.sampled_from(TOPICS))), max_size=8)
+tables = st.lists(st.tuples(st.sampled_from(SUBSCRIBERS), st.frozensets(st.sampled_from(TOPICS))), max_size=8)
 
 
-@given(operations, operations, st.sampled_from([1, 2]))
+@given(tables, tables, st.sampled_from([1, 2]))
 def test_a_topic_that_was_adopted_is_coupled_as_if_it_had_always_been_here(
     at_both: list[tuple[Address, frozenset[Topic]]], here: list[tuple[Address, frozenset[Topic]]], threshold: int
 ) -> None:

@@ -16,5 +16,5 @@ def test_wide_area_hops_drop_as_predicted(spark: SparkSession, tmp_path: Path) -
     assert found.before.hops_per_event == pytest.approx(found.predicted_before, rel=0.1)
     assert found.drop == pytest.approx(found.predicted_drop, rel=0.1)
     assert found.predicted_after < 0.6 * found.predicted_before
-    assert found.verdict == "per-topic valid, tno valid, integrity valid"
+    assert found.verdict == "per-topic valid, tno valid"
     assert len(found.moved) > 5
