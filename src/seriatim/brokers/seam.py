@@ -7,7 +7,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Append(event)        put it at the end of the topic's log, once        Appended
     Watch(topics)        report the logs' lengths, now and when they grow  Grown, Trimmed
     Begin(epoch)         refuse earlier epochs of this node                Begun, with what is kept of it
-    Unwatch(topic)       stop: the topic has another home; say so to readers Unwatched
+    Unwatch(topic, to)   stop: the topic has another home; tell readers    Unwatched
     Stamped(…)           keep it on the topic's stamp channel, once        Kept
     Staged(…)            hand it to whoever attends, and keep nothing      nothing
     Attend(topic, node)  hand over what this node tells of the topic       Staged

@@ -331,7 +331,9 @@ class Joining(SequencerCore):
         self._watch_due = put_off if self._unanswered else None
 
     def _watch_again(self, now: float, effects: Effects) -> None:
-        if self._watch_due is not None and now >= self._watch_due:
+        if not self._unanswered:
+            self._watch_due = None  # whatever was asked for has moved away
+        elif self._watch_due is not None and now >= self._watch_due:
             self._watched_at = now
             self._watch_due = now + self.options.retry_ms
             effects.send.append((BROKER, self._question(frozenset(self._unanswered))))

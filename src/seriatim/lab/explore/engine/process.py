@@ -37,6 +37,7 @@ class Process:
     journal: list[Payload] = field(default_factory=list)
     log: list[Payload] = field(default_factory=list)
     zombie: Zombie | None = None
+    read_to: int = 0  # the journal, by the process that runs; the one that it replaced may append
     lives: int = 1  # as registered: each has a later epoch
     newest: list[Payload] | None = None  # the journal, while a process looks at an older copy of it
     apart: list[Payload] | None = None  # the journal of a second process
@@ -149,6 +150,7 @@ class Process:
             self._spend(deaths=1)
             self.machine = self.wake_at = None
             return Effects()
+        effects = self._accepted(effects)
         self.obey(effects)
         return self._heeded(effects)
 
@@ -157,8 +159,16 @@ class Process:
         if self.machine is None:
             return Effects()
         effects = self._tick(self.machine)
+        effects = self._accepted(effects)
         self.obey(effects)
         return self._heeded(effects)
+
+    def _accepted(self, effects: Effects) -> Effects:
+        """The journal refuses what this process appends if the one that it replaced has appended since it was read.
+        Then it is read again."""
+        if not effects.persist or not self.world.fenced or self.read_to == len(self.journal):
+            return effects
+        return self._restart()
 
     def _heeded(self, effects: Effects) -> Effects:
         """If the machine says that its journal is not the newest, its operator puts that back, and starts it again."""
@@ -177,7 +187,9 @@ class Process:
 
     def obey(self, effects: Effects) -> None:
         """Carry out what concerns this machine alone: its journal, its application and its next waking."""
-        self.journal.extend(effects.persist)
+        if effects.persist:
+            self.journal.extend(effects.persist)
+            self.read_to = len(self.journal)
         self.wake_at = effects.wake_at
         if effects.notify:
             noted = map(self.world.noted, effects.notify)
@@ -197,6 +209,7 @@ class Process:
         restore = self.world.roles[self.address].restore
         assert restore is not None, "checked when the world was made"
         self.lives += 1
+        self.read_to = len(self.journal)
         come_back = self.world.roles[self.address].come_back
         self.machine = restore(self.journal) if come_back is None else come_back(self.journal, self.lives)
         return self.machine.tick(self.clock)

@@ -190,6 +190,7 @@ class Space:
         process = Process(self.world, local.address, machine, local.budget, local.issued, local.answered, local.clock)
         process.wake_at = local.wake_at
         process.journal = [self.messages.values[record] for record in local.journal]
+        process.read_to = len(process.journal)
         process.log = self.log_payloads(local.log)
         return process
 
