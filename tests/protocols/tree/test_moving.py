@@ -29,7 +29,7 @@ from seriatim.protocols.tree.messages import (
     Updated,
     Vouch,
 )
-from seriatim.protocols.with_broker import Changed, Staged, Unwatch
+from seriatim.protocols.with_broker import Changed, Staged, Stamped, Unwatch
 from tests.protocols.tree.net import Net, options_for
 
 LEASE_MS = 300.0
@@ -359,3 +359,21 @@ def test_everything_that_is_said_can_travel(mode: str) -> None:
     decode = msgspec.msgpack.Decoder(BetweenNodes).decode
     for body in between:
         assert decode(msgspec.msgpack.encode(body)) == body
+
+
+def test_a_topic_that_is_coupled_again_after_it_has_moved_is_collected_at_its_new_place() -> None:
+    """Between two events of C: nobody holds B and C together any more, B moves, and somebody does again."""
+    net = star("log")
+    net.change("s", add="BC")
+    net.publish("p", "B", "b1")
+    net.publish("p", "C", "c1")
+    net.change("s", remove="B")
+    move(net, "B", "n3")
+    net.change("t", add="BC")
+    net.publish("p", "B", "b2")
+    net.publish("p", "C", "c2")
+    net.publish("p", "B", "b3")
+    net.publish("p", "C", "c3")
+    stamps = {(each.first, each.topic): each.entries for _, _, each in net.sent if isinstance(each, Stamped)}
+    assert stamps[2, "C"] == {"B": 2}
+    assert stamps[3, "C"] == {"B": 3}

@@ -256,6 +256,8 @@ class Joining(SequencerCore):
         if shift.coupled:
             if other in regrouping.uncouple:
                 regrouping.uncouple.discard(other)
+                if other in regrouping.former:  # the nodes above collect it where it lived before
+                    regrouping.couple.add(other)
             else:
                 regrouping.couple.add(other)
         elif other in regrouping.couple:
