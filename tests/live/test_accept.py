@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from seriatim import Bus
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.cli.accept import accept
 from seriatim.cli.cluster import find_cluster
+from seriatim.cli.moving import Mover
 from seriatim.client.connect import connect
 from seriatim.client.options import GapPolicy
 from seriatim.live.server import SequencerServer
@@ -115,6 +117,47 @@ async def test_events_of_the_new_stream_are_dropped_only_if_that_is_wanted(tmp_p
             async with connect(url, cluster=cluster) as bus, bus.subscribe("orders") as events:
                 await bus.publish("orders", b"order 4")
                 assert (await events.next(60)).data == b"order 4"
+
+
+async def test_a_log_is_known_where_its_topic_has_moved_to(tmp_path: Path) -> None:
+    """Its new home starts again before it has stamped anything there. It knows the log, and so the next one says which
+    one it continues: the former home, to which the topic comes back, takes it, and so does a durable subscriber."""
+    async with running_server(tmp_path / "nats") as nats_server:
+        config = configured(tmp_path, nats_server.url, TREE, homes=HOMES)
+        url, cluster = nats_server.url, config.cluster
+
+        async def move(to: str) -> None:
+            async with find_cluster(url, cluster, 60.0) as found:
+                await Mover(found).move("orders", to, 60.0)
+
+        def subscribed(bus: Bus) -> Any:
+            return bus.subscribe("orders", durable="billing", gaps=GapPolicy.skip())
+
+        async with serving(config, None):
+            async with connect(url, cluster=cluster, journals=tmp_path) as bus, subscribed(bus) as events:
+                for n in range(3):
+                    await bus.publish("orders", b"order %d" % n)
+                    await events.next(60)
+            await move("root")
+        async with plain(url) as (_, jetstream):
+            stream = await jetstream.find_stream_name_by_subject("orders")
+            await jetstream.delete_stream(stream)
+            await jetstream.add_stream(name=stream, subjects=["orders"], allow_direct=True)
+            for n in range(5):
+                await jetstream.publish("orders", b"new %d" % n)
+        async with serving(config, None) as server:
+            await broken(server, "was created")
+            answer = await accepted(config, "orders", drop=True)
+            assert (answer.is_done, answer.first) == (True, 5), answer
+            await healthy(server)
+            await move("eu")
+            async with connect(url, cluster=cluster, journals=tmp_path) as bus, subscribed(bus) as events:
+                await bus.publish("orders", b"order 4")
+                await until(lambda: events.gaps, "the gap")
+                await until(lambda: not bus.explain().held, "the topic to begin again")
+                await bus.publish("orders", b"order 5")
+                assert [each async for each in _until_data(events, b"order 5")]
+            await healthy(server)
 
 
 def _asked(server: SequencerServer) -> Acceptance:

@@ -190,3 +190,43 @@ async def test_a_durable_subscription_is_listed_and_removed(server: NatsServer, 
         async with bus.subscribe("orders", durable="billing", accept=True) as events:
             await publish(bus, "orders", 1)
             assert (await events.next()).number == 4
+
+
+async def test_what_is_published_after_a_removal_survives_a_move(server: NatsServer, tmp_path: Path) -> None:
+    """The new home tells its broker of the removal, too: that must not remove what was stored meanwhile."""
+    url = server.url
+    async with SequencerServer(config(server, tmp_path)) as sequencers, connect(url, confirm="stored") as bus:
+        async with bus.subscribe("orders") as events:
+            await publish(bus, "orders", 3)
+            async with asyncio.timeout(30):
+                assert [(await events.next()).number for _ in range(3)] == [1, 2, 3]
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        assert await publish(bus, "orders", 2) == [4, 5]
+        code, _, err = await seriatim("move", "orders", "--to", "root", url=url)
+        assert code == 0, err
+        host: Any = sequencers.served["root"].host
+        await until(lambda: host.machine.state.sequencer.removed == {"orders": True}, "its broker to know")
+        async with bus.subscribe("orders") as events:
+            assert await publish(bus, "orders", 1) == [6]
+            async with asyncio.timeout(30):
+                assert (await events.next()).number == 6
+        rows = [json.loads(line) for line in (await seriatim("order", "--json", url=url))[1].splitlines()]
+        assert [(row["first"], row["last"]) for row in rows if row["topic"] == "orders"][-2:] == [(4, 5), (6, 6)]
+        stream = {each.config.name: each async for each in jetstream_streams(url)}["seriatim-topic-orders"]
+        assert (stream.state.first_seq, stream.state.messages) == (4, 3), "they are still there"
+
+
+async def test_a_log_that_is_made_anew_after_removal_and_move_begins_behind_its_last_number(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    """The topic moved twice since; each channel that it left says that it was removed."""
+    url = server.url
+    async with SequencerServer(config(server, tmp_path)), connect(url) as bus:
+        await publish(bus, "orders", 3)
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        for node in ("root", "eu", "root"):
+            code, _, err = await seriatim("move", "orders", "--to", node, url=url)
+            assert code == 0, err
+        assert await publish(bus, "orders", 2) == [4, 5]

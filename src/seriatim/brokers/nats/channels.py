@@ -10,19 +10,20 @@ owe its mark until it is back. Then there is a hole in the numbers, or they end;
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from seriatim.brokers.naming import unescape
-from seriatim.brokers.nats.api import Stored, StreamNotFound
-from seriatim.brokers.nats.messages import decode_stamps, last_stamped
+from seriatim.brokers.naming import Names, unescape
+from seriatim.brokers.nats.api import Api, Stored, StreamNotFound
+from seriatim.brokers.nats.messages import decode_stamps, last_stamped, stored_headers
 from seriatim.model import UNREADABLE, Node, Number, RemoteError, Topic
 
 if TYPE_CHECKING:
     from seriatim.brokers.nats.jetstream import JetStreamBroker
 
+END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this message
 _BEGINNING = b"{"  # stamps are an array in MessagePack, and never begin so
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -59,6 +60,11 @@ def decode_mark(data: bytes, topic: Topic) -> Mark:
 def last_number(data: bytes, subject: str) -> Number:
     """The number up to which the stamps of a topic are out, as this message on its channel says."""
     return decode_mark(data, subject).last if is_mark(data) else last_stamped(data, subject)
+
+
+def is_end(stored: Stored) -> bool:
+    """Whether a message on a stamp channel says that its topic was removed, and has not been used again there."""
+    return END in stored_headers(stored.hdrs)
 
 
 class Channel(Struct):
@@ -150,7 +156,17 @@ class Search(Struct):
         return Channel(node, best.seq, first, number, mark, last)
 
 
-async def last_message(broker: "JetStreamBroker", node: Node, topic: Topic) -> Stored | None:
+class Server(Protocol):
+    """Whatever knows the server, and what streams are called there."""
+
+    @property
+    def api(self) -> Api: ...
+
+    @property
+    def names(self) -> Names: ...
+
+
+async def last_message(broker: Server, node: Node, topic: Topic) -> Stored | None:
     """The last thing that a channel has of a topic."""
     names = broker.names
     try:
@@ -159,7 +175,7 @@ async def last_message(broker: "JetStreamBroker", node: Node, topic: Topic) -> S
         return None  # the home has not made its stream yet
 
 
-async def channels_of(broker: "JetStreamBroker", topic: Topic) -> list[Node]:
+async def channels_of(broker: Server, topic: Topic) -> list[Node]:
     """The nodes that have a channel, and may have stamps of this topic on it."""
     prefix = broker.names.stamps_stream("")
     streams = await broker.api.streams_with(broker.names.stamps_subject("", topic))
@@ -167,7 +183,10 @@ async def channels_of(broker: "JetStreamBroker", topic: Topic) -> list[Node]:
 
 
 async def furthest(broker: "JetStreamBroker", topic: Topic, thorough: bool) -> Stored | None:
-    """The last stamps of a topic. `thorough`: look on all channels, not only where the marks lead to."""
+    """The last stamps of a topic, or the mark behind them.
+
+    `thorough`: look on all channels, not only where the marks lead to.
+    """
     node, best = await broker.home(topic), None
     subject = broker.names.stamps_subject(node, topic)
     passed: set[Node] = set()
@@ -180,8 +199,13 @@ async def furthest(broker: "JetStreamBroker", topic: Topic, thorough: bool) -> S
         stored = await last_message(broker, node, topic)
         if stored is None:
             continue
-        if best is None or last_number(stored.data, subject) > last_number(best.data, subject):
+        if best is None or _reach(stored, subject) > _reach(best, subject):
             best = stored
         if is_mark(stored.data):
             waiting.append(decode_mark(stored.data, topic).next)
     return best
+
+
+def _reach(stored: Stored, subject: str) -> tuple[Number, bool]:
+    """A topic that was removed and moved since is removed: it is in use again from the next number on."""
+    return last_number(stored.data, subject), is_end(stored)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
-from seriatim.brokers.nats.channels import decode_mark, furthest, is_mark
+from seriatim.brokers.nats.channels import decode_mark, furthest, is_end, is_mark, last_number
 from seriatim.brokers.nats.facts import logs_among
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
@@ -27,7 +27,7 @@ from seriatim.brokers.nats.register import NatsRegister
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
-from seriatim.brokers.nats.stamps import is_end
+from seriatim.brokers.nats.stamps import stamped_log
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
@@ -67,7 +67,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         super().__init__(url, buckets=0 if streams == "topic" else streams, **connection)
         self.api = Api(self.link, domain)
         self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
-        self.streams.numbered_to = self._numbered_to
+        self.streams.ended = self._ended
         self.readers = Readers(self.api, self.names.cluster)
         self.following = StampFollowing(self)
         self.stages = Stages(self.link, self.names, self.topic_names)
@@ -126,12 +126,15 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
             return streams[0].removeprefix(self.names.stamps_stream(""))
         raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
 
-    async def _numbered_to(self, topic: Topic) -> Number:
-        """The last number of a removed topic: a log that is made anew begins behind it. 0: it was never removed."""
+    async def _ended(self, topic: Topic) -> tuple[Number, str]:
+        """Of a removed topic: its last number, behind which a log that is made anew begins, and when its log was
+        created. Else 0."""
         if self.mode != "log" or self.home_of is None:
-            return 0
-        last = await furthest(self, topic, thorough=False)
-        return decode_stamps(last.data, topic)[-1].last if last is not None and is_end(last) else 0
+            return 0, ""
+        last = await furthest(self, topic, thorough=True)  # it may have moved since
+        if last is None or not is_end(last):
+            return 0, ""
+        return last_number(last.data, topic), stamped_log(last).created
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)

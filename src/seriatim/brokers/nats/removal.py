@@ -34,6 +34,7 @@ async def remove_topic(
         raise RequestRefused(problem)
     if broker.mode == "log":
         ended = await stamps.is_ended(topic)
+        was_removed = ended or await broker.streams.was_removed(topic)  # perhaps before it moved here
         stream = broker.names.log_stream(topic)
         try:
             config = await api.configuration(stream)
@@ -43,7 +44,7 @@ async def remove_topic(
                 problem = f"its stream {', '.join(others)} was made by somebody else; delete that stream first"
                 raise RequestRefused(f"{topic} cannot be removed: {problem}") from None
         state = (await api.info(stream)).state if config is not None else StreamState()
-        is_new = config is not None and ended and not config.get("sealed") and state.messages > 0
+        is_new = config is not None and was_removed and not config.get("sealed") and state.messages > 0
         if config is not None and not is_new:
             if not config.get("sealed"):
                 await api.update_stream({**config, "sealed": True})

@@ -27,7 +27,17 @@ from msgspec import Struct, field
 
 from seriatim.brokers.naming import unescape
 from seriatim.brokers.nats.api import EXPECTED_IN_STREAM, Stored, StreamNotFound, WrongLastSequence, ack_of, patiently
-from seriatim.brokers.nats.channels import Mark, decode_mark, encode_mark, is_mark, last_number
+from seriatim.brokers.nats.channels import (
+    END,
+    Mark,
+    channels_of,
+    decode_mark,
+    encode_mark,
+    is_end,
+    is_mark,
+    last_message,
+    last_number,
+)
 from seriatim.brokers.nats.identity import Sighting, earlier
 from seriatim.brokers.nats.link import Reply
 from seriatim.brokers.nats.messages import encode_stamps, stored_headers
@@ -43,7 +53,6 @@ ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 READ_TOGETHER = 256  # topics whose last stamps are asked for at once
 LOG = "Seriatim-Log"
-END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this stamp
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
 
 
@@ -57,6 +66,7 @@ class Lane(Struct):
     too_early_since: float | None = None
     left: Unwatch | None = None  # the topic has moved away, and the mark that says so is not kept yet
     mark: Mark | None = None  # the last thing that is known to be kept
+    is_ended: bool = False  # that it was removed is the last thing
 
 
 class StampChannel:
@@ -161,8 +171,21 @@ class StampChannel:
         return lane.kept_to
 
     def log_of(self, topic: Topic) -> Sighting:
-        """The log that the kept stamps are of, as far as they say so. Known after `look_up`."""
-        return self._lanes[topic].log
+        """The log that the kept stamps are of, as far as they say so. Known after `look_up`.
+
+        That of a topic that was removed is gone: any other one may follow.
+        """
+        lane = self._lanes[topic]
+        return lane.log if not lane.is_ended else Sighting()
+
+    async def all_logs(self, topic: Topic) -> list[Sighting]:
+        """The logs that its stamps are of on all channels, the latest last: the topic may have moved here."""
+        subject, found = self._streams.names.stamps_subject(self._node, topic), []
+        for node in await channels_of(self._streams, topic):
+            last = await last_message(self._streams, node, topic)
+            if last is not None and not is_end(last) and (log := stamped_log(last)).created:
+                found.append((last_number(last.data, subject), log))
+        return [log for _, log in sorted(found, key=lambda each: each[0])]
 
     def name_log(self, topic: Topic, log: Sighting) -> None:
         """The log that the next stamps are of."""
@@ -252,7 +275,7 @@ class StampChannel:
                     self._has_left(topic, lane, left)
             self._go_on(topic, lane)
 
-        self._ask(topic, lane, encode_mark(mark), on_reply)
+        self._ask(topic, lane, encode_mark(mark), on_reply, {END: str(left.last)} if lane.is_ended else None)
 
     def _has_left(self, topic: Topic, lane: Lane, left: Unwatch) -> None:
         lane.left = None
@@ -288,7 +311,7 @@ class StampChannel:
 
     def _on_reply(self, topic: Topic, lane: Lane, batch: list[Stamped], reply: Reply) -> None:
         if self._answered(topic, lane, reply, batch):
-            lane.kept_to, lane.mark = batch[-1].last, None
+            lane.kept_to, lane.mark, lane.is_ended = batch[-1].last, None, False
         self._go_on(topic, lane)
 
     def _answered(self, topic: Topic, lane: Lane, reply: Reply, batch: list[Stamped]) -> bool:
@@ -386,8 +409,9 @@ class StampChannel:
         except StreamNotFound:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-        lane.kept_to, lane.mark = 0, None
+        lane.kept_to, lane.mark, lane.is_ended = 0, None, False
         if last is not None:
+            lane.is_ended = is_end(last)
             if is_mark(last.data):  # what follows has a hole before it
                 lane.mark = decode_mark(last.data, topic)
             else:
@@ -399,8 +423,3 @@ class StampChannel:
 def stamped_log(stored: Stored) -> Sighting:
     """The log that a message of stamps belongs to. Stamps written before a home looks again prove nothing."""
     return Sighting(stored_headers(stored.hdrs).get(LOG, ""), earlier(stored.time, NOTICED_S))
-
-
-def is_end(stored: Stored) -> bool:
-    """Whether a message of stamps says that its topic was removed."""
-    return END in stored_headers(stored.hdrs)

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names, check_topic, is_bucket
 from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
+from seriatim.brokers.nats.identity import continuing
 from seriatim.brokers.nats.members import Members
 from seriatim.model import InputError, Node, Number, SeriatimError, Topic
 
@@ -82,7 +83,8 @@ class Streams:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.members = Members(api, names)
         self._later: set[asyncio.Task[None]] = set()
-        self.numbered_to: Callable[[Topic], Awaitable[int]] | None = None  # of a topic that was removed; else 0
+        # How far the numbers of a topic went that was removed, else 0; and when its log was created, if that is known.
+        self.ended: Callable[[Topic], Awaitable[tuple[Number, str]]] | None = None
         self._told_of_deleted: list[Callable[[str], None]] = []
 
     def hear_of_deleted(self, tell: Callable[[str], None]) -> None:
@@ -115,7 +117,7 @@ class Streams:
 
     async def was_removed(self, topic: Topic) -> bool:
         """Whether an operator has removed this topic, and nothing of it was stamped since."""
-        return self.numbered_to is not None and await self.numbered_to(topic) > 0
+        return self.ended is not None and (await self.ended(topic))[0] > 0
 
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,8 +166,9 @@ class Streams:
             self._check_usable(found, topic)
             return stream
         config = self._log_config(stream, [topic])
-        if self.numbered_to is not None and (numbered_to := await self.numbered_to(topic)):
-            config["first_seq"] = numbered_to + 1
+        last, created = await self.ended(topic) if self.ended is not None else (0, "")
+        if last:
+            config |= {"first_seq": last + 1, "metadata": continuing(None, [created])}
         try:
             await self.api.create_stream(config)
         except StreamNameInUse:

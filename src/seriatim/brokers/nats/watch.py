@@ -165,7 +165,8 @@ class Watcher:
         try:
             await self._stamps.look_up(topic)
             stream = each.stream or self._streams.known_log(topic) or self._streams.names.log_stream(topic)
-            known = (each.known.created, self._stamps.log_of(topic).created)
+            logs = [each.known, self._stamps.log_of(topic), *await self._stamps.all_logs(topic)]
+            known = [log.created for log in logs]
             renewed = await renew(message, self._streams, stream, known)
         except ConnectionFailed:
             return  # asked again
@@ -203,6 +204,9 @@ class Watcher:
         try:
             stream = await patiently(lambda: self._streams.log(each.topic))
             stamped_to = await patiently(lambda: self._stamps.look_up(each.topic))
+            log = self._stamps.log_of(each.topic)
+            if not log.created and each.told > stamped_to:  # it has moved here, and nothing was stamped here yet
+                log = next(iter(reversed(await patiently(lambda: self._stamps.all_logs(each.topic)))), log)
         except SeriatimError as error:
             each.asking = False
             self._refuse(each, error)
@@ -210,7 +214,7 @@ class Watcher:
         each.stream, each.asking = stream, False
         each.told = max(each.told, stamped_to)
         if not each.known.created:
-            each.known = self._stamps.log_of(each.topic)
+            each.known = log
         self._ask(each)
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
