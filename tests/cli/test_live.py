@@ -1,5 +1,6 @@
 """The commands together, on a real NATS server, each in a process of its own."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,9 @@ import nats
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.brokers.nats.world import shared_server
 from tests.cli.processes import Running, run, up
+from tests.live.test_health import TREE, configured, serving
 
 pytest.importorskip("seriatim.brokers.nats.jetstream")
 
@@ -276,3 +279,13 @@ def test_a_subscriber_has_metrics_of_its_own(cluster: dict[str, Any]) -> None:
         assert samples["seriatim_client_held_events"] == samples["seriatim_client_oldest_held_seconds"] == 0
     done = run("sub", "measured", "--url", cluster["url"], "--metrics", "here")
     assert done.returncode == 2 and "Error: --metrics: 'here' is not an address" in done.stderr
+
+
+async def test_one_line_says_why_several_events_have_no_place(tmp_path: Path) -> None:
+    config = configured(tmp_path, shared_server().url, TREE, homes={"orders": "eu"})
+    async with serving(config, ["root"]):
+        words = ("pub", "orders", "order {{n}}", "--count", "3", "--timeout", "3")
+        done = await asyncio.to_thread(run, *words, "--url", shared_server().url, "--cluster", config.cluster)
+    assert done.returncode == 3, done.stderr
+    assert "has no place in the order yet" in done.stderr
+    assert "never retrieved" not in done.stderr

@@ -159,6 +159,9 @@ async def _publish(
             both.create_task(publish())
             both.create_task(tell())
     except BaseExceptionGroup as failed:
+        while not under_way.empty():  # these fail for the same reason, and one line about it is enough
+            if (receipt := under_way.get_nowait()) is not None:
+                receipt.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise failed.exceptions[0] from None
     return summary
 

@@ -6,8 +6,8 @@ from seriatim.model import BROKER, Gap, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import TookOver
 from seriatim.protocols.tree import Sequencer, SequencerNode
-from seriatim.protocols.tree.messages import AcceptLog, Answer, Inquire
-from seriatim.protocols.with_broker import Delivered, Grown, Renew, Renewed, Stamped
+from seriatim.protocols.tree.messages import AcceptLog, Answer, Inquire, Remove
+from seriatim.protocols.with_broker import Delivered, Discarded, Grown, Kept, Renew, Renewed, Stamped
 from tests.protocols.tree.net import messages, options_for, single
 from tests.protocols.tree.test_log_mode import home, stamped
 
@@ -79,3 +79,27 @@ def test_every_holder_is_told_of_a_gap_and_sees_what_comes_then(has_seen_everyth
     assert seen[:2] == ["a1", "a2"] and {"b1", "a6"} <= set(seen)
     assert ("a3" in seen) == has_seen_everything
     assert net.node().explain() == []
+
+
+def test_a_topic_is_not_removed_while_another_log_is_accepted_and_not_accepted_while_it_is_removed() -> None:
+    sequencer = home()
+    stamped(sequencer, "A", 3)
+    sequencer.step("root", AcceptLog("A"), 5.0)
+    assert "just being accepted" in str(sequencer.why_kept("A", is_forced=True))
+    sequencer.step("root", Remove("A", True), 6.0)
+    assert sequencer.state.removed == {}
+    sequencer.step(BROKER, Renewed("A", 5), 7.0)
+    sequencer.step(BROKER, Kept("A", 4), 8.0)
+    sequencer.step("root", Remove("A", True), 9.0)
+    for is_done in (False, True):
+        assert sequencer.state.removed == {"A": is_done}
+        assert "it was removed" in str(sequencer.why_not_accepted("A"))
+        sequencer.step("root", AcceptLog("A"), 10.0)
+        assert sequencer.state.renewing == {}
+        sequencer.step(BROKER, Discarded("A", 4), 11.0)
+
+
+def test_a_late_answer_about_a_topic_that_lives_elsewhere_changes_nothing() -> None:
+    sequencer = home()
+    sequencer.step(BROKER, Renewed("Z", 5), 1.0)
+    assert "Z" not in sequencer.state.homes

@@ -39,6 +39,8 @@ class Accepting(Numbering):
             return "it is just being moved to another node; try again when that is done"
         if topic in self.state.renewing:
             return "it is being accepted already"
+        if topic in self.state.removed:
+            return "it was removed, so it goes on behind its last number by itself when it is used again"
         if topic not in self.state.homes or not self.state.homes[topic].issued:
             return "nothing of it was numbered yet"
         return None
@@ -52,10 +54,11 @@ class Accepting(Numbering):
         self._renewal_due = now
 
     def _on_renewed(self, source: Address, message: Renewed, now: float, effects: Effects) -> None:
-        topic, home = message.topic, self._home(message.topic)
-        if self.state.renewing.get(topic) != message.first:
+        topic = message.topic
+        if self.state.renewing.get(topic) != message.first:  # a repeat; perhaps the topic has moved away since
             return
         del self.state.renewing[topic]
+        home = self._home(topic)
         if home.issued < (mark := message.first - 1):
             self._issue(topic, home, Range(home.issued + 1, mark), now, effects)
 

@@ -34,6 +34,8 @@ class Removing(SequencerCore):
         moving = self.state.moving
         if topic in moving.leaving or topic in moving.arriving:
             return "it is just being moved to another node; try again when that is done"
+        if topic in self.state.renewing:
+            return "another log of it is just being accepted; try again when that is done"
         holders = self.holders(topic) if not is_forced else []
         if holders:
             more = len(holders) - NAMED_MAX
