@@ -94,3 +94,17 @@ def test_an_older_copy_that_believes_its_topic_elsewhere_is_told() -> None:
     copy = SequencerNode.come_back(net.tree, "n1", net.options, net.journals["n1"][:records], 9)
     found = copy.step(BROKER, begun, net.now).notify
     assert "it keeps stamps of A up to 4; the journal knows of 2" in str(found[0])
+
+
+def test_an_answer_to_an_earlier_life_confirms_nothing() -> None:
+    """The broker took stamps of that life after it had answered. What names a later life counts all the same."""
+    net = world()
+    again = [SequencerNode.come_back(net.tree, "n1", net.options, net.journals["n1"], 9) for _ in range(2)]
+    for machine in again:
+        machine.step(BROKER, Begun(8, 8, {"A": 1}), net.now)
+        machine.step(BROKER, Begun(8, 9), net.now)  # its stamps are refused by now
+        assert BROKER in machine.unconfirmed
+    again[0].step(BROKER, Begun(9, 9, {"A": 2}), net.now)
+    assert BROKER not in again[0].unconfirmed
+    again[1].step(BROKER, Begun(8, 10), net.now)
+    assert again[1].outdated is not None and again[1].outdated.later == 10

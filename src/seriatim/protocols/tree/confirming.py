@@ -83,6 +83,8 @@ class ConfirmedNode(LinkedNode):
         if type(message) is Begun:
             if source != BROKER:
                 return self._idle_or_asking()
+            if message.epoch != self.epoch and message.latest <= self.epoch:  # to another life, whose stamps may follow
+                return self._idle_or_asking()
             return self._outdate_or(self._compare_broker(message), BROKER, now)
         if type(message) is Frame and source in self.state.links:
             return self._take_frame(source, message, now)

@@ -172,8 +172,10 @@ class Process:
 
     def _heeded(self, effects: Effects) -> Effects:
         """If the machine says that its journal is not the newest, its operator puts that back, and starts it again."""
-        if effects.persist:
-            self.newest = None  # it acts
+        if effects.persist and self.newest is not None:
+            self.newest = None  # it acts, and the journal that the replaced process appends to is gone
+            if self.zombie is not None and self.zombie.journal is None:
+                self.zombie = None
         if not any(map(self.world.is_outdated, effects.notify)):
             return effects
         if self.newest is not None:
@@ -181,6 +183,8 @@ class Process:
         elif self.apart is not None:
             self.journal, self.apart = self.apart, None
             self.zombie = None if self.zombie is not None and self.zombie.journal is not None else self.zombie
+        elif self.read_to == len(self.journal):
+            return effects  # there is no newer one: it stays mute, and whoever waits for it is stuck
         again = self._restart()
         self.obey(again)
         return again
@@ -230,11 +234,12 @@ class Process:
         elif zombie.journal is not None:
             zombie.journal.extend(effects.persist)
         elif effects.persist:
-            if self.world.fenced and zombie.journal_last != len(self.journal):
+            journal = self.journal if self.newest is None else self.newest  # no older copy
+            if self.world.fenced and zombie.journal_last != len(journal):
                 self.zombie = None
                 return Effects()
-            self.journal.extend(effects.persist)
-            zombie.journal_last = len(self.journal)
+            journal.extend(effects.persist)
+            zombie.journal_last = len(journal)
         if not zombie.lives:
             self.zombie = None
         return effects
