@@ -72,6 +72,7 @@ class Span(Struct):
     since: int = 0
     until: int | None = None
     held_at: float = BEFORE  # events attempted later are owed; NEVER: the change is under way
+    leaves: bool = False  # the change that is under way ends it
     last: Place | None = None  # the last one handed out in an earlier round
 
 
@@ -268,17 +269,19 @@ def _is_beginning(account: Account) -> bool:
 def _change(account: Account, held: Held) -> None:
     """Topics that are new begin a span here, topics that are gone end theirs. The same again changes nothing.
 
-    While a change is under way, events of the topics it adds or removes may come, and need not.
+    While a change is under way, events of the topics it adds or removes may come, and need not. If a topic is added
+    again before it is known to be gone, it is left all the same, and begins anew.
     """
     now_open = account.open_spans
     for topic, span in now_open.items():
         if topic not in held.topics:
-            span.held_at = NEVER
-            if held.complete:
-                span.until = len(account.handed)
+            span.held_at, span.leaves = NEVER, True
+        if span.leaves and (held.complete or topic in held.topics):
+            span.until = len(account.handed)
         elif span.held_at == NEVER and held.complete:
             span.held_at = held.at
     held_at = held.at if held.complete else NEVER
+    now_open = account.open_spans
     account.spans += [Span(topic, len(account.handed), None, held_at) for topic in held.topics if topic not in now_open]
 
 

@@ -178,6 +178,10 @@ def test_a_subscriber_that_changes_its_topics_is_owed_what_it_held() -> None:
     assert kinds(verify(unfinished)) == set(), "nothing of a is owed any more"
     assert missing(unfinished) == {"t, a change of topics": 1}
     assert missing(Record({"p": published}, {"s": subscriber("a1"), "t": rows})) == {"s": 5}
+    again = [*rows[:6], Held(["b"], 15.1, complete=False), Held(["a", "b"], 15.9, complete=False)]
+    again += [Handed("b3", "b", 3, 17.0), Held(["a", "b"], 17.5), Handed("a4", "a", 4, 18.0)]
+    more = Record({"p": publisher("a1 b1 a2 b2 b3 a3 a4")}, {"s": subscriber("a1 b1 b2 a2 b3 a3 a4"), "t": again})
+    assert kinds(verify(more)) == set(), "a was left, and begins anew behind a3"
     late = [*rows, Handed("a3", "a", 3, 18.0)]
     assert "phantom" in kinds(verify(Record({"p": published}, {"s": subscriber("a1 b1 b2 a2 b3 a3"), "t": late})))
 
