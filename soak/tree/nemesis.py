@@ -19,6 +19,7 @@ from msgspec import structs
 
 from seriatim.cli.cluster import find_cluster
 from seriatim.cli.moving import Mover
+from seriatim.client.tree.life import registered_durable
 from seriatim.model import SeriatimError, TimedOut
 from seriatim.runtime.driver import SNAPSHOT_BYTES_MIN
 from seriatim.runtime.journal.layout import frame, read_segment
@@ -236,13 +237,26 @@ class Nemesis:
         killed_at = now()
         copy = journals / f"copy-{fault.target}-{child.lives}"
         shutil.copytree(journals / "subscribers" / fault.target, copy)
+        before = await self._registered(fault.target)
         child.start()
-        await asyncio.sleep(TOLD_S + fault.for_s)
+        await asyncio.sleep(fault.for_s)
+        give_up_at = now() + ENDS_S
+        while await self._registered(fault.target) <= before:  # else the copy is as good as its own journal
+            if now() > give_up_at:
+                raise FaultFailed(f"{fault.target} has acknowledged nothing for {ENDS_S:g} s")
+            await asyncio.sleep(TOLD_S / 10)
         child.kill()
         await self._refused(fault.target, "stale", copy)
         await self._refused(fault.target, "lost", None)
         child.start()
         return killed_at, child.started_at
+
+    async def _registered(self, name: str) -> int:
+        """How many events a durable subscription has told that it has acknowledged."""
+        async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
+            assert found.broker.lives is not None, "JetStream keeps them"
+            record = await registered_durable(found.broker.lives, name)
+        return sum(record.acknowledged.values()) if record is not None else 0
 
     async def _refused(self, name: str, what: str, copy: Path | None) -> None:
         """Another process with this durable name, and this copy as its journal. FaultFailed: it was let in."""
