@@ -87,7 +87,7 @@ def test_a_replaced_process_does_not_append_to_an_older_copy() -> None:
 def test_the_newest_journal_is_put_back_and_without_one_the_machine_stays_mute() -> None:
     world = broadcast()
     relay = replace(world.roles["relay"], restore=lambda journal: Doubter())
-    world = replace(world, roles=world.roles | {"relay": relay}, is_outdated=lambda payload: payload == Say("old"))
+    world = replace(world, roles={**world.roles, "relay": relay}, is_outdated=lambda payload: payload == Say("old"))
     world = replace(world, budgets={"relay": Budget(crashes=1, copies=1)}, aged=lambda journal: 1)
     run = Run(world)
     run.follow([Transition("issue", "s0"), Transition("deliver", "relay", "s0"), Transition("age", "relay", lane="1")])
