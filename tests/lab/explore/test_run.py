@@ -1,6 +1,7 @@
 """One run of a world: faults, time, replacement, and the way from a violation to a story."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,11 @@ from seriatim.lab.explore.engine.show import show
 from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.engine.trace import shrink, transcript
 from seriatim.lab.explore.engine.world import Budget, Transition
-from seriatim.model import Event, InputError, Notification
+from seriatim.model import Address, Event, InputError, Notification
+from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Pass
 from seriatim.protocols.with_broker import Change
-from tests.lab.explore.toys import broadcast, retry
+from tests.lab.explore.toys import Said, Say, broadcast, retry
 from tests.nonsense import Nonsense
 
 
@@ -56,6 +58,55 @@ def test_a_replaced_process_is_refused_by_its_journal() -> None:
     unfenced = Run(replace(world, fenced=False))
     unfenced.follow(way)
     assert len(unfenced.processes["relay"].journal) == 2
+
+
+def test_a_process_that_has_not_read_what_the_replaced_one_appended_reads_again() -> None:
+    world = replace(broadcast(), budgets={"relay": Budget(takeovers=1)})
+    run = Run(world)
+    run.follow([Transition("issue", "s0"), Transition("issue", "s1"), Transition("replace", "relay")])
+    run.follow([Transition("haunt", "relay", "s0"), Transition("deliver", "relay", "s1")])
+    relay = run.processes["relay"]
+    assert relay.journal == [Said("s0.0", 1)]  # one number is not given twice
+    assert run.machine("relay").state.numbers == {"s0.0": 1}
+    assert relay.lives == 3
+
+
+def test_a_replaced_process_does_not_append_to_an_older_copy() -> None:
+    world = broadcast(speakers=3)
+    world = replace(world, budgets={"relay": Budget(takeovers=1, copies=1)}, aged=lambda journal: 1)
+    run = Run(world)
+    run.follow([Transition("issue", "s0"), Transition("deliver", "relay", "s0"), Transition("replace", "relay")])
+    run.follow([Transition("issue", "s1"), Transition("deliver", "relay", "s1"), Transition("issue", "s2")])
+    relay = run.processes["relay"]
+    run.follow([Transition("age", "relay", lane="1")])
+    assert relay.zombie is not None and len(relay.journal) == relay.zombie.journal_last == 1
+    run.follow([Transition("haunt", "relay", "s2")])
+    assert relay.zombie is None and relay.journal == [Said("s0.0", 1)] and len(relay.newest or ()) == 2
+
+
+def test_the_newest_journal_is_put_back_and_without_one_the_machine_stays_mute() -> None:
+    world = broadcast()
+    relay = replace(world.roles["relay"], restore=lambda journal: Doubter())
+    world = replace(world, roles={**world.roles, "relay": relay}, is_outdated=lambda payload: payload == Say("old"))
+    world = replace(world, budgets={"relay": Budget(crashes=1, copies=1)}, aged=lambda journal: 1)
+    run = Run(world)
+    run.follow([Transition("issue", "s0"), Transition("deliver", "relay", "s0"), Transition("age", "relay", lane="1")])
+    process = run.processes["relay"]
+    assert process.lives == 3 and process.newest is None and process.journal == [Said("s0.0", 1)]
+    run.follow([Transition("crash", "relay")])
+    assert process.lives == 4
+
+
+class Doubter:
+    """Says of every journal that it is old."""
+
+    state: Any = None
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        return Effects()
+
+    def tick(self, now: float) -> Effects:
+        return Effects(notify=[Say("old")])
 
 
 def test_a_search_refuses_worlds_with_takeovers() -> None:
