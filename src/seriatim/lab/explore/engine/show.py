@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from seriatim.lab.explore.engine.world import Transition
 from seriatim.model import Event, Gap, Notification
@@ -47,11 +47,9 @@ def show(value: Any) -> str:
         case Event():
             return value.id
         case Struct():
-            fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
-            fields = [(name, inner) for name, inner in fields if inner or name != "position"]  # 0: not known
-            return " ".join(
-                [type(value).__name__, *(_show_field(name, inner) for name, inner in fields if _says(name, inner))]
-            )
+            fields = [(each.name, getattr(value, each.name), each.default) for each in structs.fields(value)]
+            said = [_show_field(name, inner) for name, inner, usual in fields if _says(inner, usual)]
+            return " ".join([type(value).__name__, *said])
         case dict():
             return "{" + ", ".join(f"{key} {show(inner)}" for key, inner in sorted(value.items())) + "}"
         case set() | frozenset():
@@ -64,11 +62,11 @@ def show(value: Any) -> str:
             return str(value)
 
 
-def _says(name: str, value: Any) -> bool:
-    """Whether it is worth showing: neither empty nor false, nor a position that is not known."""
-    if value is None or value is False or (name == "position" and value == 0):
+def _says(value: Any, usual: Any) -> bool:
+    """Whether it is worth showing: neither empty nor false, nor a number that is there unless another is given."""
+    if value is None or value is False:
         return False
-    return isinstance(value, int | float) or bool(value)
+    return value != usual if isinstance(value, int | float) else bool(value)
 
 
 def _show_field(name: str, value: Any) -> str:
