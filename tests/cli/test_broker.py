@@ -11,7 +11,8 @@ import pytest
 from seriatim.live.overlay import load_overlay
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.live.overlay.world import free_ports, write_overlay
+from tests.live.overlay.world import write_overlay
+from tests.ports import free_ports
 
 PAIR = {"B1": "", "B2": "B1"}
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from seriatim.brokers.nats.server import NatsServer
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
 from tests.cli.test_live import order_of
+from tests.ports import free_ports
 
 pytest.importorskip("seriatim.brokers.nats.jetstream")
 
@@ -22,16 +22,6 @@ pytest.importorskip("seriatim.brokers.nats.jetstream")
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
     with NatsServer(tmp_path / "nats") as server:
         yield server
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def write_config(folder: Path, url: str, more: str = "") -> Path:
@@ -113,14 +103,23 @@ def test_signals_end_it_also_while_the_broker_is_frozen(nats: NatsServer, tmp_pa
             os.kill(nats.pid, signal.SIGCONT)
 
 
-def test_a_second_process_on_the_same_journal_ends_with_the_reason(nats: NatsServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", ["seriatim", "other"])
+def test_a_second_process_on_the_same_journal_ends_with_the_reason(
+    nats: NatsServer, tmp_path: Path, cluster: str
+) -> None:
+    """One of the same cluster finds that the first is registered; else the journal says that another has it open."""
     path = write_config(tmp_path, nats.url)
+    journal = f"{tmp_path}/journal-seriatim.root"
+    registered = "Error: node root is run by another process (process "
     with serving(path, "root"):
         elsewhere = path.with_name("elsewhere.toml")
-        elsewhere.write_text(path.read_text().replace("nodes.root = {", 'nodes.root = { bind = "127.0.0.1:0",'))
+        root = f'nodes.root = {{ bind = "127.0.0.1:0", journal = "file:{journal}",'
+        elsewhere.write_text(f'cluster = "{cluster}"\n' + path.read_text().replace("nodes.root = {", root))
         second = run("serve", "--config", elsewhere, "--node", "root")
         assert second.returncode == 1
-        assert second.stderr.splitlines()[-1].startswith(f"Error: {tmp_path}/journal-seriatim.root: ")
+        last = second.stderr.splitlines()[-1]
+        assert last.startswith(registered if cluster == "seriatim" else f"Error: {journal}: "), second.stderr
+        assert journal in last
 
 
 def test_a_plan_for_other_topics_is_told_before_it_runs(nats: NatsServer, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from seriatim.order import Place
 from seriatim.server.config import read_plan
 from seriatim.server.description import ClusterDescription
 from tests.cli.processes import WAIT_S, Running, up
+from tests.ports import free_port
 
 TREE = """
 nodes.root = {}
@@ -131,8 +132,8 @@ def test_a_root_that_is_away_is_named(tmp_path: Path) -> None:
         config = tmp_path / "cluster.toml"
         config.write_text(
             f'cluster = "half"\nbroker = "{ready["url"]}"\nhomes = {{ orders = "eu" }}\n'
-            'nodes.root = { address = "127.0.0.1:47661", journal = "memory" }\n'
-            'nodes.eu = { parent = "root", address = "127.0.0.1:47662", journal = "memory" }\n'
+            f'nodes.root = {{ address = "127.0.0.1:{free_port()}", journal = "memory" }}\n'
+            f'nodes.eu = {{ parent = "root", address = "127.0.0.1:{free_port()}", journal = "memory" }}\n'
         )
         with Running("serve", "--config", config, "--node", "eu", "--ready-file", tmp_path / "half.json") as one:
             one.wait_for_line("serving")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.live.peers.world import free_ports, write_peers
+from tests.live.peers.world import write_peers
+from tests.ports import free_ports
 
 
 def peer(path: Path, id: int, *words: str | Path) -> Running:

@@ -1,7 +1,6 @@
 """Real sequencers behind TCP: finding them, losing them, being let in. The broker is in memory."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,15 +18,9 @@ from seriatim.live.tree.wire import TREE
 from seriatim.model import ConnectionFailed, InputError, TimedOut
 from seriatim.server.config import parse_config
 from tests.client.world import data, hurry, take, until
+from tests.ports import free_port
 
 TOKEN = "a token of sixteen or more".replace(" ", "-")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def bus(name: str, **options: Any) -> Bus:

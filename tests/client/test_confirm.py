@@ -25,6 +25,7 @@ from tests.brokers.nats.servers import connected, running_server
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client import test_cluster as over_tcp
 from tests.client.world import data, hurry, take, until, world
+from tests.ports import free_port
 
 TRIES = 300
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -266,9 +267,7 @@ async def test_who_may_not_listen_to_stamps_is_told_what_to_allow(tmp_path: Path
         try:
             async with seriatim.connect(url, timeout_s=50.0) as bus:
                 for _ in range(2):
-                    with pytest.raises(
-                        RequestRefused, match=r'"_seriatim\.stamps\.root\.a".*allow it.*confirm="stored"'
-                    ):
+                    with pytest.raises(RequestRefused, match=r'"_seriatim\.stamps\.\*\.a".*allow it.*confirm="stored"'):
                         await bus.publish("a", b"1")
             async with seriatim.connect(url, timeout_s=50.0, confirm="stored", own_order=True) as bus:
                 assert len(await bus.publish_many([("a", b"2"), ("b", b"3")])) == 2
@@ -278,7 +277,7 @@ async def test_who_may_not_listen_to_stamps_is_told_what_to_allow(tmp_path: Path
 
 async def test_the_home_is_killed_while_publishes_wait(tmp_path: Path) -> None:
     """They complete when it is back: nothing is lost, and nothing has another order."""
-    ports = [over_tcp.free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(3)]
     async with running_server(tmp_path) as server:
         topics = ("shop.a", "shop.b")
         config = [f'broker = "{server.url}"', 'default_home = "root"', "[nodes]"]

@@ -21,6 +21,7 @@ import pytest
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.server.config import parse_config
 from tests.cli.processes import ENVIRONMENT, PROGRAM, WAIT_S
+from tests.ports import free_port
 from tests.waiting import wait
 
 yaml: Any = import_module("yaml")  # it has no types; Spark's pipelines bring it along
@@ -34,11 +35,6 @@ def nats() -> Iterator[NatsServer]:
     server.launch()
     yield server
     server.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class Here:

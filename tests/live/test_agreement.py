@@ -18,7 +18,8 @@ from seriatim.server.description import ClusterDescription, describe_subject, en
 from seriatim.server.layout import Disagreement, Layout, encode_layout
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.live.test_health import serving
-from tests.live.test_server import free_port, get
+from tests.live.test_server import get
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -20,7 +20,8 @@ from seriatim.server.config import parse_config
 from seriatim.server.health import Kind, Problem
 from tests.brokers.nats.servers import running_server
 from tests.brokers.nats.world import new_cluster, shared_server
-from tests.live.test_server import free_port, get
+from tests.live.test_server import get
+from tests.ports import free_port
 from tests.waiting import a_moment, until
 
 TREE: dict[str, dict[str, Any]] = {"root": {}, "eu": {"parent": "root"}}

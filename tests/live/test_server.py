@@ -19,15 +19,9 @@ from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
 from seriatim.server.status import NodeExplanation, NodeStatus, ServerStatus, node_subject
 from tests import waiting
+from tests.ports import free_port
 
 WAIT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def config_of(folder: Path, name: str, nodes: dict[str, dict[str, Any]], **more: Any) -> ClusterConfig:

@@ -13,6 +13,7 @@ from nats.aio.client import Client
 
 from seriatim.brokers.nats.link import NatsLink
 from seriatim.runtime.with_parent import ending_with_parent
+from tests.ports import free_port
 from tests.waiting import until as until
 
 
@@ -23,8 +24,7 @@ class OwnServer:
         beside = Path(sys.executable).parent / "nats-server"
         self.binary = str(beside) if beside.is_file() else shutil.which("nats-server")
         assert self.binary is not None, "no nats-server beside python or on PATH"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.config = folder / "nats.conf"
         folder.mkdir(parents=True, exist_ok=True)
         self.config.write_text(f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}" }}\n{config}\n')

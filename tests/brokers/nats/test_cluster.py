@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,13 +15,8 @@ from seriatim.brokers.nats.streams import StreamOptions
 from seriatim.protocols.with_broker import Delivered, Listen, Stamped
 from tests.brokers.conformance import HOME, Probe
 from tests.brokers.nats.test_outages import Home, Insistent, Publisher
+from tests.ports import free_ports
 from tests.waiting import a_moment, until
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from seriatim.server.config import parse_config
 from tests import waiting
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.world import data, feed_of, take, until
+from tests.ports import free_port
 
 NODES = ("one", "two", "three")
 
@@ -276,10 +276,7 @@ async def test_what_was_given_up_is_not_published_later(tmp_path: Path) -> None:
 
     server, cluster = shared_server(), new_cluster()
     limits = seriatim.Limits(queue_events=4)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    nodes = {"alone": {"address": address}}
+    nodes = {"alone": {"address": f"127.0.0.1:{free_port()}"}}
     config = parse_config({"cluster": cluster, "broker": server.url, "order": "atoms", "nodes": nodes}, tmp_path)
 
     def connect(timeout_s: float, **more: Any) -> seriatim.Bus:

@@ -15,7 +15,8 @@ from seriatim.client import Bus, Subscription
 from seriatim.client.sync import connect as connect_waiting
 from seriatim.model import APPLICATION
 from seriatim.protocols.vcube.messages import News, Suspect
-from tests.live.peers.world import bus_of, free_ports, peer_of, until, write_peers
+from tests.live.peers.world import bus_of, peer_of, until, write_peers
+from tests.ports import free_ports
 
 
 async def take(events: Subscription, count: int) -> list[str]:

@@ -1,7 +1,6 @@
 """Beginning with the past on a real NATS server, also while processes are killed."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +15,7 @@ from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.crashes import Store, kill
 from tests.client.test_nats import sequencer
 from tests.client.world import data, take, until
+from tests.ports import free_ports
 
 
 @pytest.mark.parametrize(("mode", "buckets"), [("log", 0), ("log", 3), ("ticket", 0)])
@@ -67,14 +67,6 @@ async def test_the_past_ends_while_a_slow_application_is_waited_for(tmp_path: Pa
                 await until("the room to be full", partial(is_full, late))
                 assert data(await take(late, 30)) == wanted
                 await late.caught_up()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Serving:

@@ -10,7 +10,8 @@ from seriatim.filters import Contradiction, FilterError
 from seriatim.live.overlay import LiveBroker, load_overlay
 from seriatim.model import ConnectionFailed, Event, InputError, JournalError, RequestRefused, Taken
 from seriatim.protocols.overlay.messages import Publish, Subscribe
-from tests.live.overlay.world import brokers, bus_of, free_ports, session_of, until, write_overlay
+from tests.live.overlay.world import brokers, bus_of, session_of, until, write_overlay
+from tests.ports import free_ports
 
 ONE = {"A": ""}
 

@@ -9,9 +9,10 @@ import seriatim
 from seriatim.client import Bus
 from seriatim.client.overlay.session import OverlaySession
 from seriatim.live.overlay import LiveBroker, OverlayConfig, load_overlay
-from tests.live.peers.world import free_ports, until
+from tests.live.peers.world import until
+from tests.ports import free_ports
 
-__all__ = ["brokers", "bus_of", "free_ports", "session_of", "until", "write_overlay"]
+__all__ = ["brokers", "bus_of", "session_of", "until", "write_overlay"]
 
 # B1 is the root; B2 and B3 are below it, B4 and B5 below B2.
 TREE = {"B1": "", "B2": "B1", "B3": "B1", "B4": "B2", "B5": "B2"}

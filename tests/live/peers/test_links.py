@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seriatim import TimedOut, Unsettled
-from tests.live.peers.world import bus_of, free_ports, peer_of, until
+from tests.live.peers.world import bus_of, peer_of, until
+from tests.ports import free_ports
 from tests.proxy import FaultProxy
 
 PEERS = 3

@@ -1,13 +1,12 @@
 """What tests of peers share: a list of peers on free ports of this machine, in a file, and buses on it."""
 
-import random
-import socket
 from pathlib import Path
 from typing import Any, TypeVar
 
 import seriatim
 from seriatim.client import Bus
 from seriatim.client.peers.session import PeerSession
+from tests.ports import free_ports
 from tests.waiting import until as until
 
 T = TypeVar("T")
@@ -15,22 +14,6 @@ T = TypeVar("T")
 WAIT_S = 120.0  # a bound for a busy machine
 # Times for a machine that does other things as well: nobody is suspected who is only slow.
 OPTIONS = "heartbeat_ms = 200\nsuspect_after_ms = 3000\n"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, below those that the system gives to outgoing connections."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 def write_peers(folder: Path, count: int, options: str = OPTIONS, more: str = "") -> Path:

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,9 @@ import seriatim
 from seriatim.brokers.nats.server import NatsServer
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.cli.processes import Running
+from tests.ports import free_port
 
 WAIT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Cluster:

@@ -19,6 +19,7 @@ from seriatim.live.server import SequencerServer
 from seriatim.model import RemoteError, RequestRefused, TimedOut
 from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.description import decode_description, encode_description
+from tests.ports import free_ports
 from tests.waiting import until
 
 TOPICS = ("orders", "prices", "news")
@@ -253,7 +254,7 @@ async def test_what_cannot_move_is_refused(nats: NatsServer, tmp_path: Path) -> 
 async def test_a_process_whose_nodes_stand_by_does_not_describe_the_cluster(nats: NatsServer, tmp_path: Path) -> None:
     """It does not know what has moved."""
     cluster = "standby"
-    addresses = ["127.0.0.1:47651", "127.0.0.1:47652"]
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     nodes = {"root": {"address": addresses, "journal": "broker"}}
     given = config(nats, tmp_path, cluster, nodes=nodes, homes={}, times={"takeover_ms": 600_000})
     async with SequencerServer(given, place=1) as second:

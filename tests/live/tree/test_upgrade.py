@@ -1,7 +1,6 @@
 """A cluster is upgraded node by node: each is started again under load, and other wire versions are told apart."""
 
 import asyncio
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from seriatim.model import ConnectionFailed, SeriatimError
 from seriatim.runtime.net import dialer
 from seriatim.runtime.net.wire import VERSION
 from seriatim.server.config import ClusterConfig, parse_config
+from tests.ports import free_port
 from tests.waiting import until
 
 TOPICS = ("eu.orders", "us.orders", "prices")
@@ -26,9 +26,7 @@ def cluster(broker: str, folder: Path) -> ClusterConfig:
     """A root and two leaves, each in a process of its own."""
     nodes: dict[str, Any] = {}
     for name in ("root", "eu", "us"):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        nodes[name] = {"address": address, "journal": f"file:{folder / name}"}
+        nodes[name] = {"address": f"127.0.0.1:{free_port()}", "journal": f"file:{folder / name}"}
         if name != "root":
             nodes[name]["parent"] = "root"
     return parse_config({"broker": broker, "nodes": nodes, "homes": HOMES})

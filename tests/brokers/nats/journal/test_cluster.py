@@ -1,7 +1,6 @@
 """The journal on three NATS servers: the one that leads the stream is killed in the middle of appends."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import nats
@@ -12,13 +11,8 @@ import pytest
 from seriatim.brokers.nats.journal.journal import NatsJournal
 from seriatim.model import Fenced, TimedOut
 from tests.brokers.nats.servers import Connection, OwnServer, until
+from tests.ports import free_port
 from tests.waiting import a_moment
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 async def start_cluster(folder: Path) -> dict[str, OwnServer]:
