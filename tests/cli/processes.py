@@ -61,7 +61,9 @@ class Running:
 
         wait(lambda: found() or self.process.poll() is not None, f"{self} writes {text!r}", WAIT_S)
         line = found()
-        assert line is not None, f"{self} ended before it wrote {text!r}"
+        if line is None:
+            self.__exit__()  # or its pipes would be found open in a later test
+            raise AssertionError(f"{self} ended before it wrote {text!r}")
         return line
 
     def wait(self, timeout_s: float = WAIT_S) -> int:

@@ -6,8 +6,11 @@ from seriatim.brokers.nats.channels import Mark, decode_mark, is_mark, last_mess
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.messages import decode_stamps
 from seriatim.protocols.with_broker import (
+    Appended,
     Begin,
     Begun,
+    Discard,
+    Discarded,
     Follow,
     Grown,
     Kept,
@@ -253,3 +256,28 @@ async def test_a_log_that_was_made_anew_while_its_topic_moved_is_noticed() -> No
         new = topic.probes["eu"]
         await new.until(lambda: new.errors, "the error")
         assert "3 positions of it were seen already" in str(new.errors[0][1])
+
+
+async def test_a_topic_that_was_removed_where_it_had_moved_goes_on_behind_its_last_number() -> None:
+    """The mark on its first channel is of the log that was removed: nobody takes the new one for a wrong one."""
+    async with jetstream_world() as world:
+        topic = await homes(world, 3)
+        first, new = topic.probes[HOME], topic.probes["eu"]
+        await first.ask(Watch(frozenset({"a"})), Grown)  # so its stamps and its mark name the log
+        await topic.stamp(3)
+        await topic.move("eu")
+        await new.until(lambda: new.of(Grown), "it is watched")
+        await new.ask(Discard("a", 3, 2), Discarded)
+        publisher = Probe(await world.connect(), "p")  # it still takes the first home for the home
+        await publisher.append("a", "a4", "a5")
+        assert [each.number for each in publisher.of(Appended)] == [4, 5]
+        publisher.send(Follow("a"))
+        assert (await publisher.first(StampedTo)) == StampedTo("a", 3)
+        new.send(Watch(frozenset({"a"}), {"a": 3}))
+        await new.until(lambda: Grown("a", 5) in new.of(Grown), "the new log")
+        await topic.stamp(2)
+        for home in (HOME, "eu"):
+            for after in (0, 3, 4):
+                reader = await topic.reader(after, is_kept=after == 4, home=home, name=f"{home}{after}")
+                await topic.reads(reader, max(after, 3))
+        assert not [error for probe in (publisher, new) for error in probe.errors]

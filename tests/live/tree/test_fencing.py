@@ -33,8 +33,12 @@ class Cluster:
         )
 
     def __enter__(self) -> "Cluster":
-        for node in ("root", "eu"):
-            self.serve(node).wait_for_line("serving: ")
+        try:
+            for node in ("root", "eu"):
+                self.serve(node).wait_for_line("serving: ")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

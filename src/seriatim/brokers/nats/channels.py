@@ -81,7 +81,8 @@ class Channel(Struct):
 class Search(Struct):
     """A reader of one topic that has the stamps up to `after` looks for the channel to go on at.
 
-    `check` is given the last message of each channel that is looked at.
+    `check` is given the furthest message that was found: it says which log the stamps are of. What is behind it, on
+    other channels, may be of one that was removed since.
     """
 
     broker: "JetStreamBroker"
@@ -103,6 +104,8 @@ class Search(Struct):
             for node in await channels_of(self.broker, self.topic):
                 await self._look(node)
             best = await self._best(begin)
+        if stored := [each.stored for each in self.found.values() if each.stored is not None]:
+            self.check(max(stored, key=lambda each: reach(each, self.topic)))
         return best
 
     def _is_strange(self, channel: Channel) -> bool:
@@ -136,7 +139,6 @@ class Search(Struct):
         last = await last_message(self.broker, node, self.topic)
         if last is None:
             return Channel(node)
-        self.check(last)
         mark = decode_mark(last.data, self.topic) if is_mark(last.data) else None
         number = last_number(last.data, subject)
         if number <= self.after:
