@@ -105,7 +105,7 @@ class Search(Struct):
                 await self._look(node)
             best = await self._best(begin)
         if stored := [each.stored for each in self.found.values() if each.stored is not None]:
-            self.check(max(stored, key=lambda each: reach(each, self.topic)))
+            self.check(max(stored, key=lambda each: _reach(each, self.topic)))
         return best
 
     def _is_strange(self, channel: Channel) -> bool:
@@ -208,6 +208,7 @@ async def furthest(broker: "JetStreamBroker", topic: Topic, thorough: bool) -> S
     return best
 
 
-def _reach(stored: Stored, subject: str) -> tuple[Number, bool]:
-    """A topic that was removed and moved since is removed: it is in use again from the next number on."""
-    return last_number(stored.data, subject), is_end(stored)
+def _reach(stored: Stored, subject: str) -> tuple[Number, bool, bool]:
+    """How far a message on a channel goes. Of equals one counts that says that the topic was removed (it is in use again
+    from the next number on), and then one of stamps rather than a mark."""
+    return last_number(stored.data, subject), is_end(stored), not is_mark(stored.data)
