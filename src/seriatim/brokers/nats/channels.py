@@ -209,6 +209,6 @@ async def furthest(broker: "JetStreamBroker", topic: Topic, thorough: bool) -> S
 
 
 def _reach(stored: Stored, subject: str) -> tuple[Number, bool, bool]:
-    """How far a message on a channel goes. Of equals one counts that says that the topic was removed (it is in use again
-    from the next number on), and then one of stamps rather than a mark."""
+    """How far a message on a channel goes. Of equals, one that says that the topic was removed counts (it is in use
+    again from the next number on), then one of stamps, then a mark."""
     return last_number(stored.data, subject), is_end(stored), not is_mark(stored.data)
