@@ -56,11 +56,15 @@ class Stopped(Protocol):
 
 
 class Fact(NamedTuple):
-    """A question that must have one answer only, whoever gives it, for a time after it was given last."""
+    """A question that must have one answer only, whoever gives it, for a time after it was given last.
+
+    `keepers`: whoever may have to remember it; it is over when the time has passed for one of them.
+    """
 
     question: str
     answer: Any
     lifetime_ms: float = inf
+    keepers: Sequence[Address] = ()
 
 
 class Checks:

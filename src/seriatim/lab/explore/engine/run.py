@@ -31,7 +31,7 @@ class Run:
         self.world = world
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
         self.issued: list[Issued] = []
-        self.facts: dict[str, tuple[Any, float]] = {}
+        self.facts: dict[str, tuple[Any, dict[Address, float]]] = {}  # answers, and when by the clocks of the keepers
         self.contradictions: list[Violation] = []
         self.failures: list[Violation] = []
         if processes is not None:
@@ -130,7 +130,7 @@ class Run:
         world = self.world
         for channel, message in envelopes(world, source, effects):
             for fact in world.checks.facts(channel.target, message):
-                self._lay_down(fact, self.processes[source].clock)
+                self._lay_down(fact)
             queue = self.channels.get(channel)
             if queue is None:
                 queue = self.channels[channel] = deque()
@@ -139,9 +139,11 @@ class Run:
             for target in world.hands_on(source, payload):
                 self.channels.setdefault(Channel(APPLICATION, target), deque()).append(payload)
 
-    def _lay_down(self, fact: Fact, now: float) -> None:
+    def _lay_down(self, fact: Fact) -> None:
+        now = {keeper: self.processes[keeper].clock for keeper in fact.keepers}
         known, since = self.facts.get(fact.question, (fact.answer, now))
-        if known != fact.answer and now - since < fact.lifetime_ms:
+        passed = max((clock - since[keeper] for keeper, clock in now.items()), default=0.0)
+        if known != fact.answer and passed < fact.lifetime_ms:
             sentence = f"{fact.question}: {show(known)} at first, {show(fact.answer)} later"
             self.contradictions.append(Violation("contradiction", sentence))
         self.facts[fact.question] = fact.answer, now

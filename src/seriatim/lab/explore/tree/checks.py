@@ -40,7 +40,8 @@ class TreeChecks(OrderChecks):
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
         if type(message) is Granted:
             question = f"{message.topic} for request {message.request} of {target}"
-            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
+            # Then a home may forget the request; if the topic moves, it has several, with clocks of their own.
+            request = Fact(question, message.first, self.options.lease_ms, tuple(self.tree.parents))
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
             stamp = f"{message.topic} {message.first}"
