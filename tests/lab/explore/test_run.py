@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from seriatim.lab.explore.engine.checks import Fact
 from seriatim.lab.explore.engine.run import Run
 from seriatim.lab.explore.engine.search import search
 from seriatim.lab.explore.engine.show import show
@@ -15,7 +16,7 @@ from seriatim.model import Address, Event, InputError, Notification
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Pass
 from seriatim.protocols.with_broker import Change
-from tests.lab.explore.toys import Said, Say, broadcast, retry
+from tests.lab.explore.toys import Said, SameOrder, Say, broadcast, retry
 from tests.nonsense import Nonsense
 
 
@@ -95,6 +96,19 @@ def test_the_newest_journal_is_put_back_and_without_one_the_machine_stays_mute()
     assert process.lives == 3 and process.newest is None and process.journal == [Said("s0.0", 1)]
     run.follow([Transition("crash", "relay")])
     assert process.lives == 4
+
+
+@pytest.mark.parametrize(("keeper", "count"), [("l1", 1), ("l0", 0)])
+def test_an_answer_may_change_when_one_who_keeps_it_has_seen_the_time_pass(keeper: str, count: int) -> None:
+    class OneWord(SameOrder):
+        def facts(self, target: Address, message: Payload) -> list[Fact]:
+            return [Fact("the word", message, 10.0, ("relay", keeper))] if target == "relay" else []
+
+    run = Run(replace(broadcast(), checks=OneWord(2)))
+    run.follow([Transition("issue", "s0")])
+    run.processes["l0"].clock = 10.0
+    run.follow([Transition("issue", "s1")])
+    assert len(run.contradictions) == count
 
 
 class Doubter:
