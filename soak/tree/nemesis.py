@@ -204,8 +204,17 @@ class Nemesis:
         _copy_journal(self._cluster.journal_folder(fault.target), journals / f"node-{fault.target}")
         return await self._claim(fault, journals)
 
+    async def _is_active(self, node: str) -> bool:
+        async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
+            return any(place.node == node and each is not None for place, each in await found.status())
+
     async def _claim(self, fault: Fault, journals: Path | None) -> Times:
         node, began_at = fault.target, now()
+        give_up_at = began_at + ENDS_S
+        while not await self._is_active(node):  # it may just be coming back from an earlier fault
+            if now() > give_up_at:
+                raise FaultFailed(f"{node} is not active, so nobody can be refused")
+            await asyncio.sleep(TOLD_S / 10)
         config = self._cluster.folder / "config" / f"{node}-claim.toml"
         proxy = self._cluster.proxies[f"{node}>nats"].address
         own, admin = self._cluster.unused_address(), self._cluster.unused_address()
