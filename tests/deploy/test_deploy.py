@@ -158,7 +158,7 @@ def test_the_image_runs_is_healthy_and_stops(tmp_path: Path, nats: NatsServer) -
             lambda: subprocess.run([sys.executable, *more], capture_output=True, timeout=60).returncode == 0,
             "it is healthy",
         )
-        assert (tmp_path / "eu").is_dir(), "its journal is in the volume"
+        wait((tmp_path / "eu").is_dir, "its journal is in the volume")  # it is alive before it has opened it
         ends_well(process)
         assert subprocess.run([sys.executable, *more], capture_output=True, timeout=60).returncode != 0
     finally:
