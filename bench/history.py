@@ -69,7 +69,6 @@ async def measure(messages: int, pack: int, size: int, rounds: int, folder: Path
                 "cluster": CLUSTER,
                 "broker": server.url,
                 "mode": "log",
-                "causal": True,
                 "nodes": {"root": {"address": "127.0.0.1:0"}},
                 "default_home": "root",
             },
