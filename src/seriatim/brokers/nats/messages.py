@@ -3,9 +3,9 @@
 *Event in a log*: a plain message. Payload is the body, headers are headers; `Nats-Msg-Id` is the event's id and
 `Seriatim-Publisher` its publisher. A message of any other client has neither: its id is then topic and position.
 
-*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries, position]`, in the order of their numbers.
-Entries are bytes as in order/stamp.py, topics by the hash of their names. The position is that of `first` in the order
-of all events; 0 or missing: not known.
+*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries, position, moves]`, in the order of their
+numbers. Entries are bytes as in order/stamp.py, topics by the hash of their names. The position is that of `first` in
+the order of all events; 0 or missing: not known. Moves: how many moves of topics the home knew of; 0 or missing: none.
 
 The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
 
