@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from seriatim.audit import Report, audit
 from seriatim.model import History, SeriatimError, TimedOut
 from seriatim.runtime.loop import run
+from soak.refusals import Refusal
 from soak.tree.rows import now
 
 SHORTEST_ROUND_S = 10.0
@@ -32,10 +33,22 @@ class Judged(Struct):
     answers: dict[str, str] = field(default_factory=dict)
     published: int = 0
     notified: int = 0
+    refused: int = 0
+    """Processes that had to end by themselves, and did."""
+
+    refused_s: float = 0.0
+    """How long the slowest of them took."""
 
     def numbers(self) -> dict[str, int]:
         """Other counts, which are added up over rounds."""
         return {}
+
+    def take_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Judge how the processes ended that must not act."""
+        complaints = [each.complaint for each in refusals if each.complaint]
+        self.violations += complaints
+        self.refused += len(refusals) - len(complaints)
+        self.refused_s = max([self.refused_s, *(each.seconds for each in refusals)])
 
     def take(self, history: History, guarantees: Sequence[str], report: Report | None = None) -> Report:
         """Add the auditor's verdicts on these guarantees."""
@@ -73,6 +86,10 @@ class Orders(Struct, frozen=True):
 
 class System(Protocol):
     """The processes of one round."""
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        """How the processes ended that must not act."""
 
     async def start(self) -> None:
         """Start everything and wait until it is ready."""
@@ -115,6 +132,7 @@ async def play(system: System, orders: Orders, judge: Callable[[], Judged], kind
     except SeriatimError as error:
         trouble.append(f"nothing is shown: {error}")
     result.verdict.violations = trouble + result.verdict.violations
+    result.verdict.take_refusals(system.refusals)
     result.seconds = now() - began
     if result.verdict.violations:
         (result.folder / "violations.txt").write_text("\n".join(result.verdict.violations) + "\n", encoding="utf-8")
@@ -182,7 +200,8 @@ def say(line: str) -> None:
 
 def _say_round(result: Outcome) -> None:
     verdict = result.verdict
-    counted = {"published": verdict.published, "notified": verdict.notified} | verdict.numbers()
+    counted = {"published": verdict.published, "notified": verdict.notified, "refused": verdict.refused}
+    counted |= verdict.numbers()
     numbers = ", ".join(f"{count:,} {name}" for name, count in counted.items())
     faults = _counts(result.faults) or "no faults"
     said = "broken" if verdict.violations else "all promises kept"
@@ -197,10 +216,13 @@ def _show(rounds: Sequence[Outcome], guarantees: Sequence[str]) -> None:
     numbers: Counter[str] = Counter()
     for each in rounds:
         faults += each.faults
-        numbers.update({"published": each.verdict.published, "notified": each.verdict.notified})
+        verdict = each.verdict
+        numbers.update(published=verdict.published, notified=verdict.notified, refused=verdict.refused)
         numbers.update(each.verdict.numbers())
     say(f"\n{len(rounds)} rounds: {_counts(faults)}")
     say(", ".join(f"{count:,} {name}" for name, count in numbers.items()))
+    if numbers["refused"]:
+        say(f"the slowest to be refused took {max(each.verdict.refused_s for each in rounds):.1f} s")
     for name in guarantees:
         answers = Counter(each.verdict.answers[name] for each in rounds if name in each.verdict.answers)
         said = ", ".join(f"{answer} in {count} rounds" for answer, count in sorted(answers.items())) or "not judged"
@@ -209,4 +231,4 @@ def _show(rounds: Sequence[Outcome], guarantees: Sequence[str]) -> None:
 
 
 def _counts(faults: Counter[str]) -> str:
-    return ", ".join(f"{count} {kind}s" for kind, count in sorted(faults.items()))
+    return ", ".join(f"{count} {kind}{'es' if kind.endswith('s') else 's'}" for kind, count in sorted(faults.items()))
