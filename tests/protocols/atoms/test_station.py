@@ -157,6 +157,23 @@ class Stations:
         self.journals[name].clear()
 
 
+def test_how_many_inputs_a_journal_has_had_is_known_from_snapshots_and_records() -> None:
+    """A copy of a journal is told by it (live/life.py)."""
+    world = Stations()
+    world.join("r", "a")
+    for number in range(12):
+        world.publish("p", "a", f"e{number}")
+        if number in (4, 9):
+            for name in NAMES:
+                world.snapshot(name)
+        before = {name: node.state.inputs for name, node in world.nodes.items()}
+        for name in NAMES:
+            world.crash(name)
+        after = {name: node.state.inputs for name, node in world.nodes.items()}
+        assert all(after[name] >= before[name] for name in NAMES), (number, before, after)
+    assert after[world.plan.ingress_of("a")] > 12
+
+
 def test_members_see_one_order_over_all_stations() -> None:
     world = Stations()
     world.join("r", "a", "b")

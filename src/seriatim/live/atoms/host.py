@@ -73,8 +73,9 @@ class LiveStation(MachineHost[StationNode, Founded]):
 
     async def rebuild(self, recovered: Recovered) -> Rebuilt[StationNode, Founded]:
         rebuilt = rebuild(self._founded, self.options, recovered)
-        if recovered.snapshot is not None or recovered.records:  # a lost one is found out by what the broker has
-            self._life.check(rebuilt.machine.epoch - 1)
+        state = rebuilt.machine.state
+        is_new = recovered.snapshot is None and not recovered.records
+        self._life.check(0 if is_new else state.epoch - 1, state.inputs)
         await self._life.register(rebuilt.machine)
         self._founded = rebuilt.current
         self._placement = self._planned(rebuilt.machine)
@@ -92,7 +93,7 @@ class LiveStation(MachineHost[StationNode, Founded]):
         )
         self.switchboard.attach(self.node, self._from_network)
         driver.start()
-        self._life.watch(driver, lambda: 0, driver.end)
+        self._life.watch(driver, lambda: self.machine.state.inputs, driver.end)
         if self._placement is not None:
             driver.command(APPLICATION, Place(self._placement))
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
