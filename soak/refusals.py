@@ -49,9 +49,10 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 async def must_end(child: Child, fault: str, target: str, expected: Iterable[str], limit_s: float) -> Refusal:
-    """Start this process and wait until it has ended by itself. It is gone afterwards in any case."""
+    """Start this process, unless it runs, and wait until it has ended by itself. Afterwards it is gone in any case."""
     length = child.log.stat().st_size if child.log.exists() else 0
-    child.start()
+    if not child.running:
+        child.start()
     child.wanted = False
     began = now()
     try:
