@@ -10,10 +10,13 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from seriatim.model import SeriatimError
+from seriatim.live.peers import observe
+from seriatim.model import SeriatimError, TimedOut
+from seriatim.runtime.net.security import SecurityOptions
 from soak.children import Child, check_alive, free_port, free_ports, kill_all, wait_for
 from soak.harm import Harm, freeze, kill
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
@@ -32,6 +35,7 @@ START_S = 240.0
 DRAIN_S = 240.0
 FROZEN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 FAULTS = {"kill": 0.7, "freeze": 0.16, "stale-journal": 0.07, "second-process": 0.07}
+LOOK_S = 0.1
 REFUSED_S = 60.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 TAKEN = "two processes cannot have one id"
 
@@ -95,10 +99,13 @@ class PeerSystem:
                 continue
             fault = self.random.choices(list(FAULTS), list(FAULTS.values()))[0]
             id, down_s = self.random.choice(choices), self.random.uniform(0.1, FROZEN_S)
-            if fault == "second-process" and id == choices[-1]:
-                continue  # it may be the last one, which connects to nobody: only the others would look for it
-            faults[fault] += 1
-            self._harm.strike({str(id)}, self._fault(fault, id, down_s))
+            victims = {str(id)}
+            if fault == "second-process":  # those with higher ids tell, so they are left in peace meanwhile
+                id = min(id, len(self.children) - 2)
+                victims = {str(each) for each in range(id, len(self.children))}
+            if not victims & self._harm.struck:
+                faults[fault] += 1
+                self._harm.strike(victims, self._fault(fault, id, down_s))
         await self._harm.over()
 
     def _fault(self, fault: str, id: int, down_s: float) -> Coroutine[Any, Any, None]:
@@ -130,7 +137,10 @@ class PeerSystem:
     async def _claim(self, id: int, has_copy: bool) -> None:
         """A second process of a peer that is there, elsewhere: with a copy of its journal, or with none."""
         child = self.children[id]
-        await self._until_ready(id)
+        for each in range(id, len(self.children)):
+            await self._until_ready(each)
+        for address in self.addresses[id + 1 :]:
+            await self._until_connected(id, address)
         self._seconds += 1
         folder = self.folder / f"second-{self._seconds}"
         folder.mkdir()
@@ -148,6 +158,18 @@ class PeerSystem:
         child = self.children[id]
         await wait_for(lambda: self._is_ready(id) or child.died, START_S, f"{child.name} to hold the topic")
         check_alive([child])
+
+    async def _until_connected(self, id: int, other: str) -> None:
+        """Until the peer at this address has a connection to this one. It is connected to from those with lower ids."""
+        give_up_at = now() + START_S
+        while True:
+            with suppress(ConnectionError, SeriatimError):
+                report = await observe(other, SecurityOptions(), START_S)
+                if id in report.connected:
+                    return
+            if now() > give_up_at:
+                raise TimedOut(f"waited {START_S:g} s for peer {id} to be connected to {other}")
+            await asyncio.sleep(LOOK_S)
 
     @property
     def refusals(self) -> list[Refusal]:
