@@ -5,16 +5,12 @@ round complains about any that ended otherwise, and the round's other checks sho
 """
 
 import asyncio
-import contextlib
-import shutil
 import urllib.request
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from seriatim.model import TimedOut
-from seriatim.runtime.journal.layout import read_segment
 from soak.children import Child, wait_for
 from soak.tree.rows import now
 
@@ -22,7 +18,6 @@ REFUSED_CODE = 1
 ASK_S = 3.0
 LOOK_S = 0.1
 SAID_MAX = 4_000  # characters of what it said are quoted
-LOCK = "lock"  # belongs to the process that has the journal, not to the journal
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -73,44 +68,6 @@ async def must_end(child: Child, fault: str, target: str, expected: Iterable[str
         seconds=now() - began,
         said=said[-SAID_MAX:],
     )
-
-
-# ── journals ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def copy_journal(journal: Path, copy: Path) -> None:
-    """As an operator copies a folder while the process runs that writes to it."""
-    shutil.rmtree(copy, ignore_errors=True)
-    while True:
-        try:
-            shutil.copytree(journal, copy, ignore=shutil.ignore_patterns(LOCK))
-        except (shutil.Error, FileNotFoundError):  # a segment was dropped behind a snapshot meanwhile
-            shutil.rmtree(copy, ignore_errors=True)
-        else:
-            return
-
-
-def appends_to(journal: Path) -> int:
-    """How often a journal was appended to, those included that a snapshot stands for. 0: nothing is readable yet."""
-    segments = sorted(journal.glob("segment-*.log"))
-    scan = read_segment(segments[-1], int(segments[-1].stem.partition("-")[2])) if segments else None
-    return scan.next_number - 1 if scan is not None else 0
-
-
-@contextlib.contextmanager
-def replaced(journal: Path, copy: Path | None) -> Iterator[None]:
-    """Within, this copy is the journal, or an empty folder (None). Afterwards the newest is back."""
-    newest = journal.with_name(f"{journal.name}-newest")
-    journal.rename(newest)
-    try:
-        if copy is not None:
-            copy_journal(copy, journal)
-        else:
-            journal.mkdir()
-        yield
-    finally:
-        shutil.rmtree(journal)
-        newest.rename(journal)
 
 
 # ── who is there ──────────────────────────────────────────────────────────────────────────────────────────────────

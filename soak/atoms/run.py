@@ -24,8 +24,9 @@ from seriatim.cli.cluster import Cluster, find_cluster
 from seriatim.model import History, RequestRefused, SeriatimError, TimedOut
 from soak.children import Child, free_port, free_ports, kill_all, wait_for
 from soak.harm import kill
+from soak.journals import copy_journal, replaced
 from soak.loop import Judged, Orders, Outcome, play, round_folder, soak, soak_parser
-from soak.refusals import Refusal, copy_journal, must_end, replaced, until_ready
+from soak.refusals import Refusal, must_end, until_ready
 from soak.tree.rows import now
 
 NODES = ("one", "two", "three")

@@ -19,9 +19,10 @@ from pathlib import Path
 from seriatim.model import SeriatimError
 from soak.children import Child, check_alive, free_port, free_ports, kill_all, wait_for
 from soak.harm import Harm, freeze, kill
+from soak.journals import appends_to, copy_journal, replaced
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.overlay.verify import GUARANTEES, verify_overlay
-from soak.refusals import Refusal, appends_to, copy_journal, must_end, replaced, until_ready
+from soak.refusals import Refusal, must_end, until_ready
 from soak.tree.rows import now
 
 # The root has three below it; the deepest brokers are three links away from it.

@@ -19,10 +19,11 @@ from seriatim.model import SeriatimError, TimedOut
 from seriatim.runtime.net.security import SecurityOptions
 from soak.children import Child, check_alive, free_port, free_ports, kill_all, wait_for
 from soak.harm import Harm, freeze, kill
+from soak.journals import copy_journal
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.peers.child import MAIN
 from soak.peers.verify import GUARANTEES, verify_peers
-from soak.refusals import Refusal, copy_journal, must_end
+from soak.refusals import Refusal, must_end
 from soak.tree.rows import now
 
 PEERS = 32
@@ -101,7 +102,8 @@ class PeerSystem:
             id, down_s = self.random.choice(choices), self.random.uniform(0.1, FROZEN_S)
             victims = {str(id)}
             if fault == "second-process":  # those with higher ids tell, so they are left in peace meanwhile
-                id = min(id, len(self.children) - 2)
+                highest = max(map(int, self._harm.struck), default=-1)
+                id = self.random.randint(min(highest + 1, len(self.children) - 2), len(self.children) - 2)
                 victims = {str(each) for each in range(id, len(self.children))}
             if not victims & self._harm.struck:
                 faults[fault] += 1
