@@ -162,9 +162,13 @@ class Stage:
                 if not self._is_over.is_set():
                     raise SeriatimError("a steady subscriber ended by itself")
 
+    def publish(self) -> None:
+        """Let the steady subscribers publish from now on."""
+        self._writers = [asyncio.create_task(each.publish(self._rate, self._is_over)) for each in self._steady]
+
     async def harm(self, seconds: float, faults: Counter[str]) -> None:
         """Publish, kill and invite guests. At the end all stations run."""
-        self._writers = [asyncio.create_task(each.publish(self._rate, self._is_over)) for each in self._steady]
+        self.publish()
         await asyncio.gather(
             self._kill(seconds, random.Random(f"{self._plan}/kills"), faults),
             self._invite(seconds, random.Random(f"{self._plan}/guests"), faults),
@@ -184,11 +188,11 @@ class Stage:
                     down_s = dice.uniform(0.0, DOWN_S)
                     await asyncio.gather(*(kill(self.stations[name], down_s) for name in victims))
                 case "stale-journal":
-                    await self._age_journal(victims[0])
+                    await self.age_journal(victims[0])
                 case _:
-                    await self._claim(victims[0], has_copy=dice.random() < 0.5)
+                    await self.claim(victims[0], has_copy=dice.random() < 0.5)
 
-    async def _age_journal(self, name: str) -> None:
+    async def age_journal(self, name: str) -> None:
         """An older copy of a station's journal is restored while it is away, then none at all: each is refused."""
         station, journal = self.stations[name], journal_folder(self.folder, name)
         copy = journal.with_name(f"{journal.name}-copy")
@@ -215,7 +219,7 @@ class Stage:
                 raise TimedOut(f"{name} has said nothing of its journal for {TIMEOUT_S:g} s")
             await asyncio.sleep(LOOK_S)
 
-    async def _claim(self, name: str, has_copy: bool) -> None:
+    async def claim(self, name: str, has_copy: bool) -> None:
         """A second process of a station that runs, elsewhere: with a copy of its journal, or with none."""
         station = self.stations[name]
         await until_ready(name, self.admins[name], TIMEOUT_S)

@@ -134,15 +134,15 @@ class OverlaySystem:
         elif around & self._harm.struck:
             return False
         elif fault == "stale-journal":
-            self._harm.strike(around, self._age_journal(name))
+            self._harm.strike(around, self.age_journal(name))
         else:
-            self._harm.strike(around, self._claim(name, has_copy=self.random.random() < 0.5))
+            self._harm.strike(around, self.claim(name, has_copy=self.random.random() < 0.5))
         return True
 
     def _neighbours(self, name: str) -> list[str]:
         return [each for each, above in self.tree.items() if name in (each, above)] + [self.tree[name]]
 
-    async def _age_journal(self, name: str) -> None:
+    async def age_journal(self, name: str) -> None:
         """An older copy of a broker's journal is restored while it is away, then none at all: each is refused."""
         broker, journal = self.brokers[name], journal_folder(self.folder, name)
         copy = journal.with_name(f"{journal.name}-copy")
@@ -157,7 +157,7 @@ class OverlaySystem:
                 self._harm.refusals.append(await must_end(broker, "stale-journal", name, (BEHIND,), REFUSED_S))
         broker.start()
 
-    async def _claim(self, name: str, has_copy: bool) -> None:
+    async def claim(self, name: str, has_copy: bool) -> None:
         """A second process of a broker that runs, with a folder of its own: a copy of its journal there, or nothing.
 
         Where it listens, nobody looks for it: as on another machine. Brokers look for the root at its address only,

@@ -117,11 +117,11 @@ class PeerSystem:
             case "freeze":
                 return freeze(self.children[id], FROZEN_S)
             case "stale-journal":
-                return self._age_journal(id)
+                return self.age_journal(id)
             case _:
-                return self._claim(id, has_copy=self.random.random() < 0.5)
+                return self.claim(id, has_copy=self.random.random() < 0.5)
 
-    async def _age_journal(self, id: int) -> None:
+    async def age_journal(self, id: int) -> None:
         """A peer comes back with the journal of an earlier life, or with none. The others tell it which it is in."""
         child, journal = self.children[id], journal_folder(self.folder, id)
         await self._until_ready(id)
@@ -136,7 +136,7 @@ class PeerSystem:
         child.start()
         await self._until_ready(id)
 
-    async def _claim(self, id: int, has_copy: bool) -> None:
+    async def claim(self, id: int, has_copy: bool) -> None:
         """A second process of a peer that is there, elsewhere: with a copy of its journal, or with none."""
         child = self.children[id]
         for each in range(id, len(self.children)):
