@@ -5,12 +5,15 @@ round complains about any that ended otherwise, and the round's other checks sho
 """
 
 import asyncio
+import contextlib
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec import Struct
 
-from seriatim.model import TimedOut
+from seriatim.live.overlay.config import BrokerReport
+from seriatim.live.peers.config import PeerReport
+from seriatim.model import SeriatimError, TimedOut
 from soak.children import Child, wait_for
 from soak.tree.rows import now
 
@@ -81,6 +84,22 @@ def ask(url: str) -> str:
             return text
     except OSError as error:
         return f"does not answer: {error}"
+
+
+async def until_connected(
+    name: str, report: Callable[[], Awaitable[PeerReport | BrokerReport]], others: Iterable[object], timeout_s: float
+) -> None:
+    """Wait until a peer or a broker is connected to these: only who is connected keeps a second one out."""
+    give_up_at, wanted = now() + timeout_s, set(others)
+    missing = wanted
+    while True:
+        with contextlib.suppress(SeriatimError, OSError):
+            missing = wanted - set((await report()).connected)
+            if not missing:
+                return
+        if now() > give_up_at:
+            raise TimedOut(f"waited {timeout_s:g} s for {name} to be connected to {', '.join(map(str, missing))}")
+        await asyncio.sleep(LOOK_S)
 
 
 async def until_ready(name: str, admin: str, timeout_s: float) -> None:

@@ -14,15 +14,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from seriatim.live.overlay.config import observe_broker
 from seriatim.model import SeriatimError
+from seriatim.runtime.net.security import SecurityOptions
 from soak.children import Child, check_alive, free_port, free_ports, kill_all, wait_for
 from soak.harm import Harm, freeze, kill
 from soak.journals import appends_to, copy_journal, replaced
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.overlay.verify import GUARANTEES, verify_overlay
-from soak.refusals import Refusal, must_end, until_ready
+from soak.refusals import Refusal, must_end, until_connected
 from soak.tree.rows import now
 
 # The root has three below it; the deepest brokers are three links away from it.
@@ -39,7 +42,7 @@ AGED_S, AGED_APPENDS = 3.0, 20  # how much older a copy of a journal is than the
 REFUSED_S = 40.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 BEHIND = "Start it with its latest journal"
 TAKEN = "two processes cannot have one id"
-IN_USE = "address already in use"
+IN_USE = "another process uses it"
 
 
 def journal_folder(folder: Path, name: str) -> Path:
@@ -55,9 +58,8 @@ class OverlaySystem:
         self.random = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
         self.tree = TREE if tree is None else tree
-        ports = free_ports(2 * len(self.tree))
-        self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self.tree, ports, strict=False)}
-        self.admins = {name: f"127.0.0.1:{port}" for name, port in zip(self.tree, reversed(ports), strict=False)}
+        ports = free_ports(len(self.tree))
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self.tree, ports, strict=True)}
         (folder / "overlay.toml").write_text(self._configuration({}), encoding="utf-8")
         self.brokers = {name: self._broker(name) for name in self.tree}
         self.steady = self._clients("steady", seed, rate)
@@ -80,7 +82,7 @@ class OverlaySystem:
 
     def _broker(self, name: str) -> Child:
         config, ready = str(self.folder / "overlay.toml"), str(self.folder / f"ready-{name}")
-        words = ["broker", "--config", config, "--id", name, "--ready-file", ready, "--admin", self.admins[name]]
+        words = ["broker", "--config", config, "--id", name, "--ready-file", ready]
         return Child(f"broker {name}", "soak.launch", words, self.folder / f"broker-{name}.log")
 
     def _clients(self, kind: str, seed: int, rate: float) -> Child:
@@ -140,13 +142,19 @@ class OverlaySystem:
         return True
 
     def _neighbours(self, name: str) -> list[str]:
-        return [each for each, above in self.tree.items() if name in (each, above)] + [self.tree[name]]
+        below = [each for each, above in self.tree.items() if above == name]
+        return [self.tree[name], *below] if self.tree[name] else below
+
+    async def _until_connected(self, name: str) -> None:
+        """Only a neighbour that is connected knows better than an old journal, and keeps a second process out."""
+        report = partial(observe_broker, self.addresses[name], SecurityOptions(), START_S)
+        await until_connected(self.brokers[name].name, report, self._neighbours(name), START_S)
 
     async def age_journal(self, name: str) -> None:
         """An older copy of a broker's journal is restored while it is away, then none at all: each is refused."""
         broker, journal = self.brokers[name], journal_folder(self.folder, name)
         copy = journal.with_name(f"{journal.name}-copy")
-        await until_ready(broker.name, self.admins[name], START_S)
+        await self._until_connected(name)
         copy_journal(journal, copy)
         appends = appends_to(journal) + AGED_APPENDS
         await asyncio.sleep(AGED_S)  # what its neighbours are sent meanwhile is lost with the copy
@@ -164,7 +172,7 @@ class OverlaySystem:
         and nobody above could tell it anything; so a second root tries to listen there.
         """
         broker = self.brokers[name]
-        await until_ready(broker.name, self.admins[name], START_S)
+        await self._until_connected(name)
         self._seconds += 1
         folder = self.folder / f"second-{self._seconds}"
         folder.mkdir()
@@ -178,7 +186,7 @@ class OverlaySystem:
         self._harm.refusals.append(await must_end(second, "second-process", name, (TAKEN, BEHIND, IN_USE), REFUSED_S))
         check_alive([broker])
         assert broker.lives == lives, "the first one is left in peace meanwhile"
-        await until_ready(broker.name, self.admins[name], START_S)
+        await self._until_connected(name)
 
     @property
     def refusals(self) -> list[Refusal]:

@@ -10,12 +10,12 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seriatim.live.peers import observe
-from seriatim.model import SeriatimError, TimedOut
+from seriatim.model import SeriatimError
 from seriatim.runtime.net.security import SecurityOptions
 from soak.children import Child, check_alive, free_port, free_ports, kill_all, wait_for
 from soak.harm import Harm, freeze, kill
@@ -23,7 +23,7 @@ from soak.journals import copy_journal
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.peers.child import MAIN
 from soak.peers.verify import GUARANTEES, verify_peers
-from soak.refusals import Refusal, must_end
+from soak.refusals import Refusal, must_end, until_connected
 from soak.tree.rows import now
 
 PEERS = 32
@@ -36,8 +36,8 @@ START_S = 240.0
 DRAIN_S = 240.0
 FROZEN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 FAULTS = {"kill": 0.7, "freeze": 0.16, "stale-journal": 0.07, "second-process": 0.07}
-LOOK_S = 0.1
 REFUSED_S = 60.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
+OPEN = SecurityOptions()
 TAKEN = "two processes cannot have one id"
 
 
@@ -141,8 +141,8 @@ class PeerSystem:
         child = self.children[id]
         for each in range(id, len(self.children)):
             await self._until_ready(each)
-        for address in self.addresses[id + 1 :]:
-            await self._until_connected(id, address)
+        higher = range(id + 1, len(self.children))
+        await until_connected(child.name, partial(observe, self.addresses[id], OPEN, START_S), higher, START_S)
         self._seconds += 1
         folder = self.folder / f"second-{self._seconds}"
         folder.mkdir()
@@ -160,18 +160,6 @@ class PeerSystem:
         child = self.children[id]
         await wait_for(lambda: self._is_ready(id) or child.died, START_S, f"{child.name} to hold the topic")
         check_alive([child])
-
-    async def _until_connected(self, id: int, other: str) -> None:
-        """Until the peer at this address has a connection to this one. It is connected to from those with lower ids."""
-        give_up_at = now() + START_S
-        while True:
-            with suppress(ConnectionError, SeriatimError):
-                report = await observe(other, SecurityOptions(), START_S)
-                if id in report.connected:
-                    return
-            if now() > give_up_at:
-                raise TimedOut(f"waited {START_S:g} s for peer {id} to be connected to {other}")
-            await asyncio.sleep(LOOK_S)
 
     @property
     def refusals(self) -> list[Refusal]:

@@ -43,8 +43,9 @@ async def test_stations(tmp_path: Path, causal: bool) -> None:
     try:
         await stage.start()
         stage.publish()
-        await stage.age_journal("one")
-        await asyncio.gather(stage.claim("one", has_copy=True), stage.age_journal("two"))
+        assert await stage.age_journal("one"), "it is the ingress of three of the four topics"
+        claimed, aged = await asyncio.gather(stage.claim("one", has_copy=True), stage.age_journal("three"))
+        assert claimed is None and aged
         await stage.claim("two", has_copy=False)
         await stage.drain()
     finally:
