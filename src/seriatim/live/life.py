@@ -91,9 +91,11 @@ class NodeLife:
         """The error for a journal that must not be used, with what helps."""
         last = self.last
         where = f" The last life was {last.where}, since {last.since}." if last is not None else ""
-        return Behind(f"{what}. Nothing was changed.{where} {self._help()}")
+        return Behind(f"{what}. Nothing was changed.{where} {self.help}")
 
-    def _help(self) -> str:
+    @property
+    def help(self) -> str:
+        """What to do about an older journal."""
         start = f"seriatim serve --node {self.node}"
         return f"Put the newest journal back and start again ({start}); if it is lost: {self._lost.format(start=start)}"
 

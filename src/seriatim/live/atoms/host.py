@@ -15,11 +15,11 @@ from seriatim.live.atoms.plan import placement_of
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.life import NodeLife
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Behind, Closed, InputError, Node, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Join, Leave, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
-from seriatim.protocols.atoms.station_node import StationNode
+from seriatim.protocols.atoms.station_node import Outdated, StationNode
 from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -173,6 +173,9 @@ class LiveStation(MachineHost[StationNode, Founded]):
                 case Amnesia():
                     text = "station has lost its journal; messages for it are kept until it is restored: "
                     logger.error(text + "node=%s source=%s known=%s", self.node, notice.source, notice.known)
+                case Outdated():
+                    why = f"its journal is not the newest, {notice.source} has seen more of it: {notice.reason}"
+                    self.driver.end(Behind(f"station {self.node} has stopped: {why}. {self._life.help}"))
                 case Refused():
                     text = "request refused: node=%s topic=%s reason=%s"
                     logger.warning(text, self.node, notice.topic, notice.reason)
