@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -82,6 +82,12 @@ class Orders(Struct, frozen=True):
     seconds: float
     seed: int
     rate: float
+    faults: str | None = None
+
+    def weights(self, kinds: dict[str, float]) -> dict[str, float]:
+        """How often each of these faults strikes, compared with the others; those that were not asked for, never."""
+        only = self.faults.split(",") if self.faults is not None else kinds
+        return {kind: weight if kind in only else 0.0 for kind, weight in kinds.items()}
 
 
 class System(Protocol):
@@ -139,13 +145,24 @@ async def play(system: System, orders: Orders, judge: Callable[[], Judged], kind
     return result
 
 
-def soak_parser(command: str, about: str | None, round_s: float, rate: float, whose: str) -> argparse.ArgumentParser:
-    """The options that all of them have; `whose` rate it is."""
+def soak_parser(
+    command: str, about: str | None, round_s: float, rate: float, whose: str, kinds: Collection[str]
+) -> argparse.ArgumentParser:
+    """The options that all of them have; `whose` rate it is, and which `kinds` of faults there are."""
+
+    def some_kinds(word: str) -> str:
+        if unknown := set(word.split(",")) - set(kinds):
+            problem = f"there is no {', '.join(sorted(unknown))}; give some of {', '.join(kinds)}"
+            raise argparse.ArgumentTypeError(problem)
+        return word
+
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=(about or "").partition("\n\n")[0])
     parser.add_argument("--minutes", type=_above_zero, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
     parser.add_argument("--round-s", type=_above_zero, default=round_s, help="seconds of faults in a round")
     parser.add_argument("--rate", type=_above_zero, default=rate, help=f"events per second of {whose}")
+    shown = f"only these, separated by commas: {', '.join(kinds)}"
+    parser.add_argument("--faults", type=some_kinds, default=None, help=shown)
     parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     return parser
 
@@ -170,6 +187,7 @@ def soak(what: str, command: str, arguments: argparse.Namespace, guarantees: Seq
     _show(rounds, guarantees)
     failed = [each for each in rounds if each.verdict.violations]
     again = f"python -m {command} --seed {seed} --round-s {arguments.round_s:g} --rate {arguments.rate:g}"
+    again += f" --faults {arguments.faults}" if arguments.faults is not None else ""
     for each in failed:
         say(f"round {each.number}: history kept in {each.folder}; the same plan again: {again}")
     if not failed and arguments.folder is None:
@@ -182,7 +200,7 @@ async def _rounds(arguments: argparse.Namespace, folder: Path, seed: int, run_ro
     rounds: list[Outcome] = []
     while not rounds or now() < end:
         seconds = min(arguments.round_s, max(SHORTEST_ROUND_S, end - now()))
-        result = await run_round(Orders(folder, len(rounds) + 1, seconds, seed, arguments.rate))
+        result = await run_round(Orders(folder, len(rounds) + 1, seconds, seed, arguments.rate, arguments.faults))
         rounds.append(result)
         _say_round(result)
         if not result.verdict.violations:

@@ -90,7 +90,9 @@ class Steady:
 class Stage:
     """One round: the broker, the stations, and guests as processes; those who are there all the time in this one."""
 
-    def __init__(self, folder: Path, seed: int, rate: float, causal: bool) -> None:
+    def __init__(
+        self, folder: Path, seed: int, rate: float, causal: bool, weights: dict[str, float] | None = None
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         self.broker = NatsServer(folder / "nats")
@@ -100,6 +102,7 @@ class Stage:
         self.addresses: dict[str, str] = {}
         self.admins: dict[str, str] = {}
         self.refusals: list[Refusal] = []
+        self._weights = FAULTS if weights is None else weights
         self._plan = f"{seed}/{folder.name}"
         self._rate = rate
         self._steady: list[Steady] = []
@@ -181,7 +184,7 @@ class Stage:
         while now() < end:
             await asyncio.sleep(min(dice.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
             self.check_alive()
-            fault = dice.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = dice.choices(list(self._weights), list(self._weights.values()))[0]
             victims = dice.sample(NODES, dice.choice((1, 1, 1, 2)) if fault == "kill" else 1)
             faults[fault] += len(victims)
             match fault:
@@ -319,11 +322,11 @@ def judge(folder: Path, causal: bool) -> Judged:
 
 async def run_round(orders: Orders, causal: bool) -> Outcome:
     """A new broker, new stations and new steady subscribers."""
-    stage = Stage(round_folder(orders), orders.seed, orders.rate, causal)
+    stage = Stage(round_folder(orders), orders.seed, orders.rate, causal, orders.weights(FAULTS))
     return await play(stage, orders, lambda: judge(stage.folder, causal), "causal" if causal else "total")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the soak and print the results. Returns the exit code."""
-    arguments = soak_parser("soak.atoms", __doc__, ROUND_S, RATE, "each steady subscriber").parse_args(words)
+    arguments = soak_parser("soak.atoms", __doc__, ROUND_S, RATE, "each steady subscriber", FAULTS).parse_args(words)
     return soak("atoms", "soak.atoms", arguments, CAUSAL, lambda orders: run_round(orders, orders.number % 2 == 1))

@@ -53,7 +53,14 @@ def journal_folder(folder: Path, name: str) -> Path:
 class OverlaySystem:
     """The processes of one round."""
 
-    def __init__(self, folder: Path, seed: int, rate: float, tree: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        rate: float,
+        tree: dict[str, str] | None = None,
+        weights: dict[str, float] | None = None,
+    ) -> None:
         self.folder = folder
         self.random = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
@@ -65,6 +72,7 @@ class OverlaySystem:
         self.steady = self._clients("steady", seed, rate)
         self.fleeting = self._clients("fleeting", seed, rate)
         self._harm = Harm()
+        self._weights = FAULTS if weights is None else weights
         self._seconds = 0
 
     @property
@@ -117,7 +125,7 @@ class OverlaySystem:
             choices = [name for name in self.brokers if name not in self._harm.struck]
             if now() >= end or not choices:
                 continue
-            fault = self.random.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = self.random.choices(list(self._weights), list(self._weights.values()))[0]
             name, for_s = self.random.choice(choices), self.random.uniform(0.1, DOWN_S)
             if self._strike(fault, name, for_s):
                 faults[fault] += 1
@@ -223,11 +231,12 @@ class OverlaySystem:
 
 async def run_round(orders: Orders) -> Outcome:
     """A new set of brokers."""
-    system = OverlaySystem(round_folder(orders), orders.seed, orders.rate)
+    system = OverlaySystem(round_folder(orders), orders.seed, orders.rate, weights=orders.weights(FAULTS))
     return await play(system, orders, lambda: verify_overlay(system.folder))
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the soak and print the results. Returns the exit code."""
-    arguments = soak_parser("soak.overlay", __doc__, ROUND_S, RATE, "all steady clients together").parse_args(words)
+    whose = "all steady clients together"
+    arguments = soak_parser("soak.overlay", __doc__, ROUND_S, RATE, whose, FAULTS).parse_args(words)
     return soak(f"{len(TREE)} brokers", "soak.overlay", arguments, GUARANTEES, run_round)

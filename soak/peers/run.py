@@ -49,7 +49,9 @@ def journal_folder(folder: Path, id: int) -> Path:
 class PeerSystem:
     """The processes of one round."""
 
-    def __init__(self, folder: Path, count: int, seed: int, rate: float) -> None:
+    def __init__(
+        self, folder: Path, count: int, seed: int, rate: float, weights: dict[str, float] | None = None
+    ) -> None:
         self.folder = folder
         self.random = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
@@ -58,6 +60,7 @@ class PeerSystem:
         self.unharmed = list(range(0, count, 2))
         self.children = [self._child(id, count, seed, rate) for id in range(count)]
         self._harm = Harm()
+        self._weights = FAULTS if weights is None else weights
         self._seconds = 0
 
     def _configuration(self, elsewhere: int | None = None, bind: str = "") -> str:
@@ -98,7 +101,7 @@ class PeerSystem:
             choices = [id for id in range(1, len(self.children), 2) if str(id) not in self._harm.struck]
             if now() >= end or not choices:
                 continue
-            fault = self.random.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = self.random.choices(list(self._weights), list(self._weights.values()))[0]
             id, down_s = self.random.choice(choices), self.random.uniform(0.1, FROZEN_S)
             victims = {str(id)}
             if fault == "second-process":  # those with higher ids tell, so they are left in peace meanwhile
@@ -192,14 +195,14 @@ class PeerSystem:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the soak and print the results. Returns the exit code."""
-    parser = soak_parser("soak.peers", __doc__, ROUND_S, RATE, "each peer")
+    parser = soak_parser("soak.peers", __doc__, ROUND_S, RATE, "each peer", FAULTS)
     parser.add_argument("--peers", type=int, default=PEERS)
     arguments = parser.parse_args(words)
     if arguments.peers < 4:
         parser.error("give at least 4 peers")
 
     async def run_round(orders: Orders) -> Outcome:
-        system = PeerSystem(round_folder(orders), arguments.peers, orders.seed, orders.rate)
+        system = PeerSystem(round_folder(orders), arguments.peers, orders.seed, orders.rate, orders.weights(FAULTS))
         return await play(system, orders, lambda: verify_peers(system.folder, system.unharmed))
 
     again = f"soak.peers --peers {arguments.peers}"

@@ -12,7 +12,7 @@ from seriatim.runtime.journal.file_journal import FileJournal
 from soak.children import Child
 from soak.harm import Harm
 from soak.journals import appends_to, copy_journal, replaced, tear
-from soak.loop import Judged
+from soak.loop import Judged, Orders, soak_parser
 from soak.refusals import Refusal, must_end
 
 REFUSED = Refusal(
@@ -97,3 +97,15 @@ async def test_nobody_is_struck_twice_and_a_fault_that_goes_wrong_is_told() -> N
         await harm.over()
     await harm.stop()
     assert harm.struck == set()
+
+
+def test_only_the_faults_that_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"kill": 0.7, "stale-journal": 0.2, "second-process": 0.1}
+    parser = soak_parser("soak.atoms", None, 30.0, 20.0, "each", kinds)
+    only = parser.parse_args(["--faults", "kill,second-process"]).faults
+    orders = Orders(Path(), 1, 30.0, 7, 20.0, only)
+    assert orders.weights(kinds) == {"kill": 0.7, "stale-journal": 0.0, "second-process": 0.1}
+    assert structs.replace(orders, faults=None).weights(kinds) == kinds
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--faults", "kill,move"])
+    assert "there is no move; give some of kill, stale-journal, second-process" in capsys.readouterr().err
