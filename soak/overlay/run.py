@@ -122,32 +122,32 @@ class OverlaySystem:
             await asyncio.sleep(min(self.random.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
             check_alive(self.children)
             self._harm.check()
-            choices = [name for name in self.brokers if name not in self._harm.struck]
+            fault = self.random.choices(list(self._weights), list(self._weights.values()))[0]
+            choices = [name for name in self.brokers if not self._struck_by(fault, name) & self._harm.struck]
             if now() >= end or not choices:
                 continue
-            fault = self.random.choices(list(self._weights), list(self._weights.values()))[0]
-            name, for_s = self.random.choice(choices), self.random.uniform(0.1, DOWN_S)
-            if self._strike(fault, name, for_s):
-                faults[fault] += 1
+            faults[fault] += 1
+            self._strike(fault, self.random.choice(choices), self.random.uniform(0.1, DOWN_S))
         await self._harm.over()
 
-    def _strike(self, fault: str, name: str, for_s: float) -> bool:
-        """Begin a fault. False: somebody suffers already who must not, so it is left out."""
-        broker, around = self.brokers[name], {name, *self._neighbours(name)}
-        if fault == "killed client":
-            self.fleeting.kill()
-            self.fleeting.start()
-        elif fault == "kill":
-            self._harm.strike({name}, kill(broker, for_s))
-        elif fault == "freeze":
-            self._harm.strike({name}, freeze(broker, for_s))
-        elif around & self._harm.struck:
-            return False
-        elif fault == "stale-journal":
-            self._harm.strike(around, self.age_journal(name))
-        else:
-            self._harm.strike(around, self.claim(name, has_copy=self.random.random() < 0.5))
-        return True
+    def _struck_by(self, fault: str, name: str) -> set[str]:
+        """Who suffers, or must be left in peace meanwhile."""
+        return {name, *self._neighbours(name)} if fault in ("stale-journal", "second-process") else {name}
+
+    def _strike(self, fault: str, name: str, for_s: float) -> None:
+        broker, struck = self.brokers[name], self._struck_by(fault, name)
+        match fault:
+            case "killed client":
+                self.fleeting.kill()
+                self.fleeting.start()
+            case "kill":
+                self._harm.strike(struck, kill(broker, for_s))
+            case "freeze":
+                self._harm.strike(struck, freeze(broker, for_s))
+            case "stale-journal":
+                self._harm.strike(struck, self.age_journal(name))
+            case _:
+                self._harm.strike(struck, self.claim(name, has_copy=self.random.random() < 0.5))
 
     def _neighbours(self, name: str) -> list[str]:
         below = [each for each, above in self.tree.items() if above == name]
