@@ -61,10 +61,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = soak_parser("soak", __doc__, ROUND_S, RATE, "each publisher")
+    parser = soak_parser("soak", __doc__, ROUND_S, RATE, "each publisher", KINDS)
     parser.add_argument("--shape", default="tree", help=f"one of {', '.join(SHAPES)}")
     parser.add_argument("--round", type=int, default=None, help="carry out this round of the plan only")
-    parser.add_argument("--faults", default=None, help=f"only these, separated by commas: {', '.join(KINDS)}")
     parser.add_argument("--idle-s", type=float, default=IDLE_S, help="give up when nothing comes for this many seconds")
     parser.add_argument("--keep", action="store_true", help="keep the rows of all rounds, also of valid ones")
     arguments = parser.parse_args(words)
@@ -72,9 +71,6 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
         arguments.seed = random.SystemRandom().getrandbits(31)
     if arguments.shape not in SHAPES:
         parser.error(f"--shape: give one of {', '.join(SHAPES)}")
-    unknown = set(arguments.faults.split(",") if arguments.faults else ()) - set(KINDS)
-    if unknown:
-        parser.error(f"--faults: there is no {', '.join(sorted(unknown))}; give some of {', '.join(KINDS)}")
     return arguments
 
 

@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from seriatim.audit import Report, audit
 from seriatim.model import History, SeriatimError, TimedOut
 from seriatim.runtime.loop import run
+from soak.refusals import Refusal
 from soak.tree.rows import now
 
 SHORTEST_ROUND_S = 10.0
@@ -32,10 +33,22 @@ class Judged(Struct):
     answers: dict[str, str] = field(default_factory=dict)
     published: int = 0
     notified: int = 0
+    refused: int = 0
+    """Processes that had to end by themselves, and did."""
+
+    refused_s: float = 0.0
+    """How long the slowest of them took."""
 
     def numbers(self) -> dict[str, int]:
         """Other counts, which are added up over rounds."""
         return {}
+
+    def take_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Judge how the processes ended that must not act."""
+        complaints = [each.complaint for each in refusals if each.complaint]
+        self.violations += complaints
+        self.refused += len(refusals) - len(complaints)
+        self.refused_s = max([self.refused_s, *(each.seconds for each in refusals)])
 
     def take(self, history: History, guarantees: Sequence[str], report: Report | None = None) -> Report:
         """Add the auditor's verdicts on these guarantees."""
@@ -69,10 +82,20 @@ class Orders(Struct, frozen=True):
     seconds: float
     seed: int
     rate: float
+    faults: str | None = None
+
+    def weights(self, kinds: dict[str, float]) -> dict[str, float]:
+        """How often each of these faults strikes, compared with the others; those that were not asked for, never."""
+        only = self.faults.split(",") if self.faults is not None else kinds
+        return {kind: weight if kind in only else 0.0 for kind, weight in kinds.items()}
 
 
 class System(Protocol):
     """The processes of one round."""
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        """How the processes ended that must not act."""
 
     async def start(self) -> None:
         """Start everything and wait until it is ready."""
@@ -115,19 +138,31 @@ async def play(system: System, orders: Orders, judge: Callable[[], Judged], kind
     except SeriatimError as error:
         trouble.append(f"nothing is shown: {error}")
     result.verdict.violations = trouble + result.verdict.violations
+    result.verdict.take_refusals(system.refusals)
     result.seconds = now() - began
     if result.verdict.violations:
         (result.folder / "violations.txt").write_text("\n".join(result.verdict.violations) + "\n", encoding="utf-8")
     return result
 
 
-def soak_parser(command: str, about: str | None, round_s: float, rate: float, whose: str) -> argparse.ArgumentParser:
-    """The options that all of them have; `whose` rate it is."""
+def soak_parser(
+    command: str, about: str | None, round_s: float, rate: float, whose: str, kinds: Collection[str]
+) -> argparse.ArgumentParser:
+    """The options that all of them have; `whose` rate it is, and which `kinds` of faults there are."""
+
+    def some_kinds(word: str) -> str:
+        if unknown := set(word.split(",")) - set(kinds):
+            problem = f"there is no {', '.join(sorted(unknown))}; give some of {', '.join(kinds)}"
+            raise argparse.ArgumentTypeError(problem)
+        return word
+
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=(about or "").partition("\n\n")[0])
     parser.add_argument("--minutes", type=_above_zero, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
     parser.add_argument("--round-s", type=_above_zero, default=round_s, help="seconds of faults in a round")
     parser.add_argument("--rate", type=_above_zero, default=rate, help=f"events per second of {whose}")
+    shown = f"only these, separated by commas: {', '.join(kinds)}"
+    parser.add_argument("--faults", type=some_kinds, default=None, help=shown)
     parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     return parser
 
@@ -152,6 +187,7 @@ def soak(what: str, command: str, arguments: argparse.Namespace, guarantees: Seq
     _show(rounds, guarantees)
     failed = [each for each in rounds if each.verdict.violations]
     again = f"python -m {command} --seed {seed} --round-s {arguments.round_s:g} --rate {arguments.rate:g}"
+    again += f" --faults {arguments.faults}" if arguments.faults is not None else ""
     for each in failed:
         say(f"round {each.number}: history kept in {each.folder}; the same plan again: {again}")
     if not failed and arguments.folder is None:
@@ -164,7 +200,7 @@ async def _rounds(arguments: argparse.Namespace, folder: Path, seed: int, run_ro
     rounds: list[Outcome] = []
     while not rounds or now() < end:
         seconds = min(arguments.round_s, max(SHORTEST_ROUND_S, end - now()))
-        result = await run_round(Orders(folder, len(rounds) + 1, seconds, seed, arguments.rate))
+        result = await run_round(Orders(folder, len(rounds) + 1, seconds, seed, arguments.rate, arguments.faults))
         rounds.append(result)
         _say_round(result)
         if not result.verdict.violations:
@@ -182,7 +218,8 @@ def say(line: str) -> None:
 
 def _say_round(result: Outcome) -> None:
     verdict = result.verdict
-    counted = {"published": verdict.published, "notified": verdict.notified} | verdict.numbers()
+    counted = {"published": verdict.published, "notified": verdict.notified, "refused": verdict.refused}
+    counted |= verdict.numbers()
     numbers = ", ".join(f"{count:,} {name}" for name, count in counted.items())
     faults = _counts(result.faults) or "no faults"
     said = "broken" if verdict.violations else "all promises kept"
@@ -197,10 +234,13 @@ def _show(rounds: Sequence[Outcome], guarantees: Sequence[str]) -> None:
     numbers: Counter[str] = Counter()
     for each in rounds:
         faults += each.faults
-        numbers.update({"published": each.verdict.published, "notified": each.verdict.notified})
+        verdict = each.verdict
+        numbers.update(published=verdict.published, notified=verdict.notified, refused=verdict.refused)
         numbers.update(each.verdict.numbers())
     say(f"\n{len(rounds)} rounds: {_counts(faults)}")
     say(", ".join(f"{count:,} {name}" for name, count in numbers.items()))
+    if numbers["refused"]:
+        say(f"the slowest to be refused took {max(each.verdict.refused_s for each in rounds):.1f} s")
     for name in guarantees:
         answers = Counter(each.verdict.answers[name] for each in rounds if name in each.verdict.answers)
         said = ", ".join(f"{answer} in {count} rounds" for answer, count in sorted(answers.items())) or "not judged"
@@ -209,4 +249,4 @@ def _show(rounds: Sequence[Outcome], guarantees: Sequence[str]) -> None:
 
 
 def _counts(faults: Counter[str]) -> str:
-    return ", ".join(f"{count} {kind}s" for kind, count in sorted(faults.items()))
+    return ", ".join(f"{count} {kind}{'es' if kind.endswith('s') else 's'}" for kind, count in sorted(faults.items()))

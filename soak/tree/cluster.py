@@ -15,7 +15,6 @@ import contextlib
 import os
 import shutil
 import signal
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from seriatim.audit.order_log import OrderLog
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import Node, Placement, TimedOut
 from soak.children import Child, free_port, wait_for
+from soak.refusals import ask
 from soak.tree.guest import last_visit
 from soak.tree.order import behind, last_numbers, read_order
 from soak.tree.roles import SETTLE, last_life
@@ -51,7 +51,7 @@ class Cluster:
         self.nodes: dict[str, Child] = {}  # "root", and "root+1" for the process that stands by
         self.publishers: dict[str, Child] = {}
         self.subscribers: dict[str, Child] = {}
-        self.proxies: dict[str, FaultProxy] = {}  # "east>root", "east>nats", "billing>nats"
+        self.proxies: dict[str, FaultProxy] = {}  # "east>root", "east>root+1", "east>nats", "billing>nats"
         self.addresses: dict[Node, list[str]] = {}
         self._admin: dict[str, str] = {}  # by name of the node's process
 
@@ -243,7 +243,7 @@ class Cluster:
             await wait_for(lambda: all(path.exists() for path in paths), 3.0, "explanations")
         said = {path.stem: path.read_text(encoding="utf-8") for path in paths if path.exists()}
         for name in self.nodes:
-            said[name] = await asyncio.to_thread(_ask, f"http://{self._admin[name]}/explain")
+            said[name] = await asyncio.to_thread(ask, f"http://{self._admin[name]}/explain")
         return "\n".join(f"--- {name}: {text}" for name, text in said.items())
 
     def clock_file(self, node: str) -> Path:
@@ -259,10 +259,13 @@ class Cluster:
         places = [child for name, child in self.nodes.items() if name.partition("+")[0] == node]
         if len(places) > 1:
             for child in places:
-                said = await asyncio.to_thread(_ask, f"http://{self._admin[child.name]}/status")
-                if '"role":"active"' in said:
+                if self.plays("active", await asyncio.to_thread(ask, f"http://{self._admin[child.name]}/status")):
                     return child
         return next((child for child in places if child.running), places[0])
+
+    def plays(self, role: str, status: str) -> bool:
+        """Whether a process says that this is its role."""
+        return f'"role":"{role}"' in status
 
     def unused_address(self) -> str:
         """An address at which nobody listens."""
@@ -270,13 +273,18 @@ class Cluster:
 
     # ── making ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def links(self, name: str, node: Node) -> list[str]:
+        """The proxies between a process and those that may run this node."""
+        return [f"{name}>{node}{f'+{place}' if place else ''}" for place in range(len(self.addresses[node]))]
+
     async def _add_node(self, node: Node, place: int) -> None:
         name = node if place == 0 else f"{node}+{place}"
         broker = await self._through_proxy(f"{name}>nats", "127.0.0.1", self.nats.port)
         parent = self.shape.parents[node]
         if parent is not None:
-            host, _, port = self.addresses[parent][0].partition(":")
-            await self._through_proxy(f"{name}>{parent}", host, int(port))
+            for link, address in zip(self.links(name, parent), self.addresses[parent], strict=True):
+                host, _, port = address.partition(":")
+                await self._through_proxy(link, host, int(port))
         config = self.folder / "config" / f"{name}.toml"
         config.parent.mkdir(exist_ok=True)
         self._admin[name] = self.unused_address()
@@ -295,6 +303,7 @@ class Cluster:
         admin: str,
         address: str | None = None,
         journals: Path | None = None,
+        bind: str = "",
     ) -> str:
         """A cluster.toml as this process sees the world: its parent and the broker behind a proxy."""
         folder = journals if journals is not None else self.folder / "journals"
@@ -311,10 +320,11 @@ class Cluster:
         for each, addresses in self.addresses.items():
             shown = list(addresses)
             if each == parent:
-                shown = [self.proxies[f"{name}>{parent}"].address]
+                shown = [self.proxies[link].address for link in self.links(name, parent)]
             elif each == node and address is not None:
                 shown = [address]
             lines += [f"[nodes.{each}]", f"address = {shown!r}"]
+            lines += [f'bind = "{bind}"'] if bind and each == node else []
             if self.shape.parents[each] is not None:
                 lines.append(f'parent = "{self.shape.parents[each]}"')
             journal = "jetstream" if self.shape.journal == "jetstream" else f"file:{folder / f'node-{each}'}"
@@ -356,12 +366,3 @@ class Cluster:
     def _tail(self, table: str, name: str) -> Tail:
         life = f".{last_life(self.folder, name)}" if name in self.shape.visitors else ""
         return Tail(self.folder / table / f"{name}{life}.jsonl")
-
-
-def _ask(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url, timeout=3.0) as answer:
-            text: str = answer.read().decode()
-            return text
-    except OSError as error:
-        return f"does not answer: {error}"

@@ -21,20 +21,21 @@ from seriatim.cli.cluster import find_cluster
 from seriatim.cli.moving import Mover
 from seriatim.client.tree.life import registered_durable
 from seriatim.model import SeriatimError, TimedOut
-from seriatim.runtime.driver import SNAPSHOT_BYTES_MIN
-from seriatim.runtime.journal.layout import frame, read_segment
 from soak.children import Child, wait_for
+from soak.journals import copy_journal, nearly_full, replaced, tear
 from soak.launch import FILE_BYTES_MAX
+from soak.refusals import Refusal, ask, must_end
 from soak.tree.cluster import CLUSTER_NAME, Cluster
 from soak.tree.plan import Fault
 from soak.tree.rows import Injected, now
+from tests.proxy import FaultProxy
 
 NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
 MOVE_S = 30.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
 TOLD_S = 5.0  # in which a durable subscription has told how far it is, also on a busy machine
-FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
+THIRD_S = 4.0  # a node's third process may run it for so long, where its children and clients do not look
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
 
 
@@ -43,6 +44,12 @@ Times: TypeAlias = tuple[float, float]  # when it struck, and from when on recov
 
 class FaultFailed(SeriatimError):
     """A fault had another effect than it must have: a second claim that was not refused, for instance."""
+
+
+def check(refusal: Refusal) -> None:
+    """FaultFailed: a process that must not act did not end as it must."""
+    if refusal.complaint:
+        raise FaultFailed(refusal.complaint)
 
 
 class NotMoved(SeriatimError):
@@ -200,9 +207,40 @@ class Nemesis:
 
     async def claim_elsewhere(self, fault: Fault, child: Child) -> Times:
         """The same with journals in another folder: an older copy of the node's own."""
+        if self._cluster.shape.journal != "file":
+            return await self._third(fault, child)
         journals = self._cluster.folder / "elsewhere"
-        _copy_journal(self._cluster.journal_folder(fault.target), journals / f"node-{fault.target}")
+        copy_journal(self._cluster.journal_folder(fault.target), journals / f"node-{fault.target}")
         return await self._claim(fault, journals)
+
+    async def _third(self, fault: Fault, child: Child) -> Times:
+        """One more process of a node with a standby, elsewhere. It stands by too, and takes over if it is quicker."""
+        node, cluster = fault.target, self._cluster
+        admin, bind = cluster.unused_address(), cluster.unused_address()
+        broker = cluster.proxies[f"{node}>nats"].address
+        third = self._second(node, cluster.configuration(node, node, broker, admin, bind=bind))
+        third.start()
+        third.wanted = False
+        try:
+            while not cluster.plays("standby", await asyncio.to_thread(ask, f"http://{admin}/status")):
+                if not third.running or now() > third.started_at + ENDS_S:
+                    raise FaultFailed(f"a third process of {node} does not stand by:\n{third.last_lines()}")
+                await asyncio.sleep(TOLD_S / 10)
+            child.kill()
+            killed_at = now()
+            await asyncio.sleep(THIRD_S)
+        finally:
+            third.kill()
+        child.start()
+        return killed_at, now()
+
+    def _second(self, node: str, configuration: str) -> Child:
+        """Another process of a node, with a file of its own."""
+        folder = self._cluster.folder
+        config = folder / "config" / f"{node}-second.toml"
+        config.write_text(configuration, encoding="utf-8")
+        arguments = ["serve", "--config", str(config), "--node", node, "--json"]
+        return Child(f"{node}-second", "soak.launch", arguments, folder / "logs" / f"{node}-second.log")
 
     async def _is_active(self, node: str) -> bool:
         async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
@@ -215,28 +253,17 @@ class Nemesis:
             if now() > give_up_at:
                 raise FaultFailed(f"{node} is not active, so nobody can be refused")
             await asyncio.sleep(TOLD_S / 10)
-        config = self._cluster.folder / "config" / f"{node}-claim.toml"
         proxy = self._cluster.proxies[f"{node}>nats"].address
         own, admin = self._cluster.unused_address(), self._cluster.unused_address()
-        config.write_text(self._cluster.configuration(node, node, proxy, admin, own, journals), encoding="utf-8")
-        arguments = ["serve", "--config", str(config), "--node", node, "--json"]
-        second = Child(f"{node}-claim", "soak.launch", arguments, self._cluster.folder / "logs" / f"{node}-claim.log")
-        first_pid = self._cluster.nodes[node].pid
-        second.start()
-        second.wanted = False
-        try:
-            await wait_for(lambda: not second.running, ENDS_S, f"the second process of {node} to be refused")
-        finally:
-            second.kill()
-        said = second.last_lines()
-        if second.code == 0 or f"process {first_pid} " not in said:
-            raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
+        second = self._second(node, self._cluster.configuration(node, node, proxy, admin, own, journals))
+        taken = f"process {self._cluster.nodes[node].pid} "
+        check(await must_end(second, fault.kind, node, (taken,), ENDS_S))
         return began_at, now()
 
     async def second_durable(self, fault: Fault, child: Child) -> Times:
         """A second process takes the name of a durable subscription, with a folder of its own. It must be refused."""
         began_at = now()
-        await self._refused(fault.target, "second", None)
+        await self._refused(fault, "second", None)
         return began_at, now()
 
     async def stale_durable(self, fault: Fault, child: Child) -> Times:
@@ -255,8 +282,8 @@ class Nemesis:
                 raise FaultFailed(f"{fault.target} has acknowledged nothing for {ENDS_S:g} s")
             await asyncio.sleep(TOLD_S / 10)
         child.kill()
-        await self._refused(fault.target, "stale", copy)
-        await self._refused(fault.target, "lost", None)
+        await self._refused(fault, "stale", copy)
+        await self._refused(fault, "lost", None)
         child.start()
         return killed_at, child.started_at
 
@@ -267,9 +294,9 @@ class Nemesis:
             record = await registered_durable(found.broker.lives, name)
         return sum(record.acknowledged.values()) if record is not None else 0
 
-    async def _refused(self, name: str, what: str, copy: Path | None) -> None:
+    async def _refused(self, fault: Fault, what: str, copy: Path | None) -> None:
         """Another process with this durable name, and this copy as its journal. FaultFailed: it was let in."""
-        cluster = self._cluster
+        cluster, name = self._cluster, fault.target
         self._others += 1
         journals = cluster.folder / "journals" / f"{what}-{self._others}"
         if copy is not None:
@@ -278,38 +305,22 @@ class Nemesis:
         durable = ["--durable", name, "--journals", str(journals), "--idle", str(ENDS_S)]
         arguments = ["sub", *held, *durable, "--url", cluster.nats.url, "--cluster", CLUSTER_NAME, "--json"]
         other = Child(f"{name}-{what}", "soak.launch", arguments, cluster.folder / "logs" / f"{name}-{what}.log")
-        other.start()
-        other.wanted = False
-        try:
-            await wait_for(lambda: not other.running, 2 * ENDS_S, f"the {what} process of {name} to be refused")
-        finally:
-            other.kill()
-        said = other.last_lines()
-        if other.code in (0, 3) or '"topic"' in said:  # 3: it was let in, and idle
-            raise FaultFailed(f"a {what} process was durable {name} and ended with code {other.code}, saying:\n{said}")
+        refusal = await must_end(other, fault.kind, name, (f"durable subscription '{name}'",), 2 * ENDS_S)
+        check(refusal)
+        if '"topic"' in refusal.said:
+            raise FaultFailed(f"a {what} process was durable {name}, saying:\n{refusal.said}")
 
     async def age_journal(self, fault: Fault, child: Child) -> Times:
         """kill -9, and somebody restores an older copy of the journal. The node must end and say so; the newest heals
         it, as it says."""
         journal = self._cluster.journal_folder(fault.target)
-        copy, newest = journal.with_name(f"{journal.name}-copy"), journal.with_name(f"{journal.name}-newest")
-        _copy_journal(journal, copy)
+        copy = journal.with_name(f"{journal.name}-copy")
+        copy_journal(journal, copy)
         await asyncio.sleep(fault.for_s)
         child.kill()
         killed_at = now()
-        journal.rename(newest)
-        _copy_journal(copy, journal)
-        child.start()
-        child.wanted = False
-        try:
-            await wait_for(lambda: not child.running, ENDS_S, f"{child.name} to refuse an older copy of its journal")
-            said = child.last_lines()
-            if child.code == 0 or "Put the newest journal back" not in said:
-                raise FaultFailed(f"{child.name} on an older journal ended with code {child.code}, saying:\n{said}")
-        finally:
-            child.kill()
-            shutil.rmtree(journal)
-            newest.rename(journal)
+        with replaced(journal, copy):
+            check(await must_end(child, fault.kind, child.name, ("Put the newest journal back",), ENDS_S))
         child.start()
         return killed_at, child.started_at
 
@@ -346,16 +357,10 @@ class Nemesis:
         killed_at = now()
         log, child.log = child.log, child.log.with_name(f"{child.name}-full-disk.log")
         child.log.unlink(missing_ok=True)  # this one may not grow beyond the limit either
-        child.environment[FILE_BYTES_MAX] = str(_nearly_full(self._cluster.journal_folder(fault.target)))
-        child.start()
-        child.wanted = False
+        child.environment[FILE_BYTES_MAX] = str(nearly_full(self._cluster.journal_folder(fault.target)))
         try:
-            await wait_for(lambda: not child.running, ENDS_S, f"{child.name} to stop because its disk is full")
-            said = child.last_lines()
-            if child.code == 0 or "File too large" not in said:
-                raise FaultFailed(f"{child.name} on a full disk ended with code {child.code}, saying:\n{said}")
+            check(await must_end(child, fault.kind, child.name, ("File too large",), ENDS_S))
         finally:
-            child.kill()
             del child.environment[FILE_BYTES_MAX]
             child.log = log
         await asyncio.sleep(fault.for_s)
@@ -378,29 +383,34 @@ class Nemesis:
 
     async def partition(self, fault: Fault, child: Child) -> Times:
         """Drop all messages without an error."""
-        proxy = self._cluster.proxies[self._link(fault, child)]
-        proxy.partition()
+        proxies = self._links(fault, child)
+        for proxy in proxies:
+            proxy.partition()
         began_at = now()
         try:
             await asyncio.sleep(fault.for_s)
         finally:
-            proxy.heal()
+            for proxy in proxies:
+                proxy.heal()
         return began_at, now()
 
     async def cut(self, fault: Fault, child: Child) -> Times:
         """The connection breaks, and may be made again at once."""
-        self._cluster.proxies[self._link(fault, child)].cut()
+        for proxy in self._links(fault, child):
+            proxy.cut()
         return now(), now()
 
     async def delay(self, fault: Fault, child: Child) -> Times:
         """Delay every message by a fifth of a second."""
-        proxy = self._cluster.proxies[self._link(fault, child)]
-        proxy.delay_s = 0.2
+        proxies = self._links(fault, child)
+        for proxy in proxies:
+            proxy.delay_s = 0.2
         began_at = now()
         try:
             await asyncio.sleep(fault.for_s)
         finally:
-            proxy.delay_s = 0.0
+            for proxy in proxies:
+                proxy.delay_s = 0.0
         return began_at, now()
 
     # ── whom ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -416,10 +426,10 @@ class Nemesis:
         """From when on recovery counts. A standby needs nobody to undo anything."""
         return struck_at if fault.target in self._cluster.shape.standbys else undone_at
 
-    def _link(self, fault: Fault, child: Child) -> str:
-        if fault.kind.endswith("-nodes"):
-            return f"{child.name}>{self._cluster.shape.parents[fault.target]}"
-        return f"{child.name}>nats"
+    def _links(self, fault: Fault, child: Child) -> list[FaultProxy]:
+        parent = self._cluster.shape.parents.get(fault.target) if fault.kind.endswith("-nodes") else None
+        links = self._cluster.links(child.name, parent) if parent is not None else [f"{child.name}>nats"]
+        return [self._cluster.proxies[link] for link in links]
 
 
 _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
@@ -448,37 +458,6 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "jump-clock": Nemesis.jump_clock,
     "move": Nemesis.move,
 }
-
-
-def _copy_journal(journal: Path, copy: Path) -> None:
-    """As an operator copies a folder while the node runs."""
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(journal, copy, ignore=shutil.ignore_patterns("lock"))
-
-
-def _nearly_full(folder: Path) -> int:
-    """A file size that a journal soon reaches; at once, if it would begin a new file before that."""
-    path = max(folder.glob("segment-*.log"))
-    scan = read_segment(path, int(path.stem.partition("-")[2]))  # what is beyond its end is only reserved
-    size = (scan.end if scan is not None else 0) + FULL_DISK_BYTES
-    return size if size < SNAPSHOT_BYTES_MIN - FULL_DISK_BYTES else FULL_DISK_BYTES
-
-
-def tear(folder: Path, source: random.Random) -> int:
-    """Leave part of one more append at the end of a journal that nobody has open; how many bytes of it.
-
-    A journal that is torn already stays as it is: nobody appends before he has cut that off.
-    """
-    path = max(folder.glob("segment-*.log"))
-    scan = read_segment(path, int(path.stem.partition("-")[2]))
-    if scan is None or scan.torn is not None:
-        return 0
-    unfinished = frame(scan.next_number, [source.randbytes(source.randrange(1, 400))])
-    part = unfinished[: source.randrange(1, len(unfinished))]
-    with path.open("r+b") as file:
-        file.seek(scan.end)
-        file.write(part)
-    return len(part)
 
 
 def _with_neighbours(injected: list[Injected]) -> list[Injected]:

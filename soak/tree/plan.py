@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {
     "partition-subscriber": Kind(_subscribers, (0.3, 2.5)),
     # A second process claims a node that runs; a crash in the middle of an append; a clock that is wrong afterwards.
     "claim-node": Kind(_file_nodes, (0.0, 0.0), 0.5),
-    "second-process": Kind(_file_nodes, (0.0, 0.0), 0.5),
+    "second-process": Kind(_nodes, (0.0, 0.0), 0.5),
     "stale-journal": Kind(_file_nodes, (0.5, 2.0), 0.7),
     "tear-journal": Kind(_file_nodes, (0.0, 0.5)),
     "fill-disk": Kind(_file_nodes, (0.0, 0.5), 0.5),

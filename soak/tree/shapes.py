@@ -118,18 +118,7 @@ SHAPES: dict[str, Shape] = {
     "tree": _TREE,
     # No plain publisher: who does not ask for numbers first has none.
     "ticket": structs.replace(_TREE, mode="ticket", plain=()),
-    "standby": Shape(
-        parents=_ONE.parents,
-        homes=_ONE.homes,
-        quiet=_ONE.quiet,
-        subscribers=_ONE.subscribers,
-        guests=_ONE.guests,
-        in_turns=_ONE.in_turns,
-        turns_rate=_ONE.turns_rate,
-        batches=_ONE.batches,
-        journal="jetstream",
-        standbys=("root",),
-    ),
+    "standby": structs.replace(_TREE, journal="jetstream", standbys=tuple(_TREE.parents)),
 }
 
 

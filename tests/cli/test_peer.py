@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
@@ -54,8 +57,9 @@ def test_a_peer_that_only_relays_tells_the_others_that_it_goes(tmp_path: Path) -
         until_status(path, lambda rows: rows["1"]["state"] == "dead")  # it has said so itself
 
 
-def test_two_processes_with_one_id_are_not_both_members(tmp_path: Path) -> None:
-    """The second one has a journal and a port of its own."""
+@pytest.mark.parametrize("has_copy", [False, True], ids=["empty", "copy"])
+def test_two_processes_with_one_id_are_not_both_members(tmp_path: Path, has_copy: bool) -> None:
+    """The second one has a port of its own, and a journal of its own or a copy."""
     path = write_peers(tmp_path, 3)
     lines = [
         line.replace(' = "', ' = { address = "').rstrip('"') + f'", bind = "127.0.0.1:{free_ports(1)[0]}" }}'
@@ -70,9 +74,12 @@ def test_two_processes_with_one_id_are_not_both_members(tmp_path: Path) -> None:
         zero.wait_for_line("holds chat")
         one.wait_for_line("holds chat")
         two.wait_for_line("holds no topic")
+        if has_copy:
+            copied = shutil.ignore_patterns("lock")
+            shutil.copytree(tmp_path / "journals", elsewhere / "journals", ignore=copied)
         with peer(elsewhere / "peers.toml", 1, "--topics", "chat") as second:
             assert second.wait() == 1, second
-            assert "another process is peer 1, in its life 1.1; two processes cannot have one id" in second.err[-1]
+            assert "another process is peer 1 and is connected; two processes cannot have one id" in second.err[-1]
         sent = run("pub", "chat", "still here", "--url", f"vcube://{path}?id=0") if zero.stop() == 0 else None
         assert sent is not None and sent.returncode == 0, sent
         one.wait_for_line("still here")

@@ -10,7 +10,7 @@ from soak.loop import Orders
 
 @pytest.mark.parametrize("causal", [False, pytest.param(True, marks=pytest.mark.long)], ids=["total", "causal"])
 async def test_stations_are_killed_while_events_flow_and_guests_come_and_go(tmp_path: Path, causal: bool) -> None:
-    result = await run_round(Orders(tmp_path, 1, seconds=4.0, seed=7, rate=20.0), causal)
+    result = await run_round(Orders(tmp_path, 1, seconds=4.0, seed=7, rate=20.0, faults="kill"), causal)
     verdict = result.verdict
     assert not verdict.violations, verdict.violations
     assert result.faults["kill"] >= 1 and result.faults["guest"] >= 1

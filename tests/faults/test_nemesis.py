@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from seriatim.runtime.journal.file_journal import FileJournal
-from soak.tree.nemesis import tear
+from soak.journals import tear
 
 
 async def test_what_tear_leaves_behind_is_cut_off_at_the_next_start(tmp_path: Path) -> None:

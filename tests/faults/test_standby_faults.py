@@ -1,4 +1,4 @@
-"""Faults on a node with a standby, its journal on JetStream: taken over, fenced, nothing lost or given out twice."""
+"""Faults on nodes with standbys, journals on JetStream: taken over, fenced, nothing lost or given out twice."""
 
 from collections.abc import Iterator
 
@@ -37,3 +37,27 @@ def test_the_active_process_cut_off_from_its_journal(stage: Stage, test: str) ->
 @pytest.mark.long
 def test_nats_killed_with_the_journals_on_it(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-nats", "nats"), for_s=0.5)
+
+
+@pytest.mark.long
+def test_a_third_process_lets_one_act_at_a_time(stage: Stage, test: str) -> None:
+    stage.round(test, ("second-process", "east"), ("second-process", "root"))
+
+
+@pytest.mark.long
+def test_topics_move_while_standbys_take_over(stage: Stage, test: str) -> None:
+    stage.round(
+        test,
+        ("kill-sequencer", "east"),
+        ("move", "orders>west"),
+        ("freeze-sequencer", "west"),
+        ("move", "stock>east"),
+        ("partition-nodes", "west"),
+        for_s=2.5,
+        gap_s=-1.0,
+    )
+
+
+@pytest.mark.long
+def test_old_copies_of_durable_subscriptions(stage: Stage, test: str) -> None:
+    stage.round(test, ("second-durable", "shipping"), ("stale-durable", "billing"))

@@ -1,9 +1,8 @@
 """The registered life of a node, of a tree or of atoms: of two processes one acts, and none with an older journal.
 
 A node's life is registered on the broker before the node acts (brokers/lives.py), with what the last life that acted
-has said: its epoch, and how many records its journal had (nodes of a tree). Whoever starts compares its own journal
-with that. While it runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is
-said.
+has said: its epoch, and how many records its journal had. Whoever starts compares its own journal with that. While it
+runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is said.
 """
 
 import asyncio
@@ -23,14 +22,16 @@ SAY_S = 1.0
 LAST_WORD_S = 2.0
 EPOCH, RECORDS = "epoch", "records"  # what a life says
 ASK_STATUS_S = 1.0
+HEAL = "remove this one and heal the node ({start} --heal)"
 
 
 class NodeLife:
-    """`where`: the journal, for people."""
+    """`where`: the journal, for people. `lost`: what to do if it is lost; {start} is how the node is started."""
 
-    def __init__(self, node: Node, broker: Broker, where: str, cluster: str) -> None:
+    def __init__(self, node: Node, broker: Broker, where: str, cluster: str, lost: str = HEAL) -> None:
         self.node = node
         self._where = where
+        self._lost = lost
         self._cluster = cluster
         self._broker = broker
         self._claim: Claim | None = broker.lives.claim("node", node) if broker.lives is not None else None
@@ -65,11 +66,19 @@ class NodeLife:
             raise Taken(f"node {self.node} is run by another process, which answers; {fix}")
 
     def check(self, journal_epoch: int, records: int = 0) -> None:
-        """Behind: the journal belongs to an earlier life than the last one that acted, or is an older copy of it."""
+        """Behind: the journal belongs to an earlier life than the last one that acted, or is an older copy of it.
+
+        Epoch 0: it is empty. That is fine if the journals before it had no records either.
+        """
         last = self.last
         if last is None or EPOCH not in last.numbers:
             return
         acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
+        if not journal_epoch:
+            if written:
+                was = f"it is empty, and the node has run in epoch {acted} and written {written} records"
+                raise self.behind(f"the journal of {self.node} ({self._where}) was lost: {was}")
+            return
         if journal_epoch < acted:
             problem = f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
         elif journal_epoch == acted and records < written:
@@ -82,14 +91,13 @@ class NodeLife:
         """The error for a journal that must not be used, with what helps."""
         last = self.last
         where = f" The last life was {last.where}, since {last.since}." if last is not None else ""
-        return Behind(f"{what}. Nothing was changed.{where} {self._help()}")
+        return Behind(f"{what}. Nothing was changed.{where} {self.help}")
 
-    def _help(self) -> str:
+    @property
+    def help(self) -> str:
+        """What to do about an older journal."""
         start = f"seriatim serve --node {self.node}"
-        return (
-            f"Put the newest journal back and start again ({start}); if it is lost: remove this one and heal the node "
-            f"({start} --heal)"
-        )
+        return f"Put the newest journal back and start again ({start}); if it is lost: {self._lost.format(start=start)}"
 
     async def register(self, machine: LinkedNode) -> None:
         """Have the node from now on, in the machine's epoch, which becomes later than that of every life before."""

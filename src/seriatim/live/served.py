@@ -15,7 +15,7 @@ from msgspec import structs
 
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
-from seriatim.live.life import NodeLife
+from seriatim.live.life import HEAL, NodeLife
 from seriatim.model import Address, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal, Switchboard
@@ -42,6 +42,7 @@ class Served(ABC, Generic[AnyHost]):
 
     decoders: ClassVar[Decoders]
     reserved: ClassVar[tuple[Address, ...]] = ()  # names that no client may use, besides those of nodes
+    lost: ClassVar[str] = HEAL  # what to do if the journal is lost
 
     def __init__(self, process: "SequencerServer", node: Node) -> None:
         self.node = node
@@ -152,7 +153,7 @@ class Served(ABC, Generic[AnyHost]):
         """How this node is registered on the broker."""
         folder = self._config.journal_folder(self.node)
         where = f"journal {folder if folder is not None else self._config.journal(self.node)}"
-        return NodeLife(self.node, self._process.broker, where, self._config.cluster)
+        return NodeLife(self.node, self._process.broker, where, self._config.cluster, self.lost)
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal

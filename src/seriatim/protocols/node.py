@@ -46,6 +46,7 @@ class NodeState(Struct, Generic[Inner, Message], array_like=True):
     links: dict[Address, Link[Message]] = field(default_factory=dict)
     epoch: int = 1
     gone: set[Address] = field(default_factory=set)  # nothing is sent to them, even what was decided before
+    inputs: int = 0  # how many the journal has had: one with fewer is an older one
 
 
 class Forgetting(Struct, frozen=True):
@@ -251,6 +252,7 @@ class JournaledNode(LinkedNode):
         node = cls(create() if snapshot is None else create(state=snapshot.inner), retry_ms)
         if snapshot is not None:
             node.state.links, node.state.epoch, node.state.gone = snapshot.links, snapshot.epoch, snapshot.gone
+            node.state.inputs = snapshot.inputs
         node.replay(journal)
         return node
 
@@ -264,6 +266,7 @@ class JournaledNode(LinkedNode):
             effects.notify.append(Nonsense(source, str(error)))
         if self.journals:
             effects.persist.append(Stepped(source, message, now, framed))
+            self.state.inputs += 1
         return effects
 
     def _forget(self, whom: Address) -> None:

@@ -7,13 +7,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 from msgspec.structs import replace
 
 import seriatim
 from seriatim.live.atoms.plan import placement_of, read_atoms_plan
 from seriatim.live.server import SequencerServer
-from seriatim.model import Closed, ConnectionFailed, Event, InputError, JournalError, RequestRefused, Taken, TimedOut
+from seriatim.model import (
+    Behind,
+    Closed,
+    ConnectionFailed,
+    Event,
+    InputError,
+    JournalError,
+    RequestRefused,
+    Taken,
+    TimedOut,
+)
 from seriatim.protocols.atoms import GraphError, plan_of
 from seriatim.protocols.atoms.live_messages import Join
 from seriatim.protocols.atoms.messages import Carry, Item, Publish
@@ -208,6 +219,11 @@ async def test_a_station_without_its_journal_does_not_take_what_the_broker_has_f
             assert data(await take(events, 1)) == ["1"]
     for journal in tmp_path.iterdir():
         shutil.rmtree(journal)
+    lost = "the journal of alone .* was lost: it is empty, .*; if it is lost: start anew, with empty journals on all"
+    with pytest.raises(Behind, match=lost):
+        async with stations(tmp_path, cluster, nodes=nodes):
+            pass
+    await forget_lives(cluster)  # as if an earlier version had run it: only the slots tell
     for is_first in (True, False):
         async with stations(tmp_path, cluster, nodes=nodes) as server:
             if is_first:  # the second one finds out by what it repeats
@@ -219,6 +235,36 @@ async def test_a_station_without_its_journal_does_not_take_what_the_broker_has_f
             assert isinstance(failed, JournalError)
             assert "written by a station with another journal: the journal of alone was lost" in str(failed)
             assert any("Restore it; or start anew" in line for line in server.served["alone"].explain())
+
+
+async def forget_lives(cluster: str) -> None:
+    client = await nats.connect(shared_server().url)
+    await client.jetstream().delete_stream(f"{cluster}-lives")
+    await client.close()
+
+
+async def test_a_station_refuses_an_older_copy_of_its_journal(tmp_path: Path) -> None:
+    """Of the same life, so that the epoch does not tell."""
+    cluster = new_cluster()
+    nodes = {"alone": {"address": "127.0.0.1:0"}}
+    journal, copy, newest = (tmp_path / f"journal-{cluster}.alone{end}" for end in ("", "-copy", "-newest"))
+    async with stations(tmp_path, cluster, nodes=nodes), connect(cluster) as bus, bus.subscribe("a") as events:
+        await bus.publish("a", b"1")
+        shutil.copytree(journal, copy, ignore=shutil.ignore_patterns("lock"))
+        await bus.publish("a", b"2")
+        assert data(await take(events, 2)) == ["1", "2"]
+    journal.rename(newest)
+    for _ in range(2):  # it changes nothing, so it is refused again
+        shutil.rmtree(journal, ignore_errors=True)
+        shutil.copytree(copy, journal)
+        with pytest.raises(Behind, match=r"is an older copy: it has \d+ records of epoch 1, .* has written \d+"):
+            async with stations(tmp_path, cluster, nodes=nodes):
+                pass
+    shutil.rmtree(journal)
+    newest.rename(journal)
+    async with stations(tmp_path, cluster, nodes=nodes), connect(cluster) as bus, bus.subscribe("a") as events:
+        receipt = await bus.publish("a", b"3")
+        assert (receipt.number, data(await take(events, 1))) == (3, ["3"])
 
 
 async def test_a_second_process_of_a_running_station_is_refused(tmp_path: Path) -> None:

@@ -137,23 +137,45 @@ async def test_a_peer_list_that_differs_is_named_by_the_one_that_connects(tmp_pa
             await one.live.stop()
 
 
-async def test_of_two_processes_with_one_id_the_living_one_stays_and_a_later_life_wins(tmp_path: Path) -> None:
+async def test_of_two_processes_with_one_id_the_connected_one_stays_and_a_restart_is_let_in(tmp_path: Path) -> None:
+    """Also against a later life, which a copy of its journal gives: for the others its peers would seem dead."""
     config = load_peers(write_peers(tmp_path, 3))
     async with peers(config, 2) as (two,):
         first = await Stranger.to(two.live.address)
         first.say(hello_of(config, 0, process="first"))
         assert isinstance(await first.hear(), Welcome)
-        second = await Stranger.to(two.live.address)
-        second.say(hello_of(config, 0, process="second"))
-        refusal = await second.hear()
-        assert isinstance(refusal, Refusal) and refusal.retry
-        assert "another process is peer 0, in its life 0.1; two processes cannot have one id" in refusal.reason
+        for epoch in (1, 2):
+            second = await Stranger.to(two.live.address)
+            second.say(hello_of(config, 0, process="second", epoch=epoch))
+            refusal = await second.hear()
+            assert isinstance(refusal, Refusal) and refusal.retry
+            assert "another process is peer 0 and is connected; two processes cannot have one id" in refusal.reason
+            second.close()
+        first.close()
+        await until(lambda: two.live.connected == [], "the first one is gone")
         third = await Stranger.to(two.live.address)
-        third.say(hello_of(config, 0, process="third", epoch=2))
-        assert isinstance(await third.hear(), Welcome)
-        last = await first.hear_all()
-        assert last is not None and "newer connection" in last.reason
-        for stranger in (first, second, third):
+        third.say(hello_of(config, 0, process="third"))
+        refusal = await third.hear()
+        assert isinstance(refusal, Refusal) and "another process is peer 0, in its life 0.1" in refusal.reason
+        third.close()
+        fourth = await Stranger.to(two.live.address)
+        fourth.say(hello_of(config, 0, process="fourth", epoch=2))
+        assert isinstance(await fourth.hear(), Welcome)
+        fourth.close()
+
+
+async def test_a_connection_that_only_looks_open_does_not_keep_a_restarted_peer_out(tmp_path: Path) -> None:
+    """As after a power failure: nobody closed it. It counts until its process is presumed dead."""
+    config = load_peers(write_peers(tmp_path, 3))
+    async with peers(config, 2) as (two,):
+        silent = await Stranger.to(two.live.address)
+        silent.say(hello_of(config, 0, process="silent"))
+        assert isinstance(await silent.hear(), Welcome)
+        await until(lambda: two.live.presumes_dead(0), "it says nothing")
+        again = await Stranger.to(two.live.address)
+        again.say(hello_of(config, 0, process="again", epoch=2))
+        assert isinstance(await again.hear(), Welcome)
+        for stranger in (silent, again):
             stranger.close()
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 
 from seriatim.model import APPLICATION, BROKER, Event, Notification
 from seriatim.protocols.atoms import AtomsOptions, Plan, SequencingGraph
@@ -24,7 +25,7 @@ from seriatim.protocols.atoms.live_messages import (
 from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray
 from seriatim.protocols.atoms.receiver import Receiver
 from seriatim.protocols.atoms.station import IDS_REMEMBERED, Station, StationState
-from seriatim.protocols.atoms.station_node import LinkedState, StationNode
+from seriatim.protocols.atoms.station_node import LinkedState, Outdated, StationNode
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.node import Amnesia, Nonsense, Stepped, TookOver
@@ -157,6 +158,23 @@ class Stations:
         self.journals[name].clear()
 
 
+def test_how_many_inputs_a_journal_has_had_is_known_from_snapshots_and_records() -> None:
+    """A copy of a journal is told by it (live/life.py)."""
+    world = Stations()
+    world.join("r", "a")
+    for number in range(12):
+        world.publish("p", "a", f"e{number}")
+        if number in (4, 9):
+            for name in NAMES:
+                world.snapshot(name)
+        before = {name: node.state.inputs for name, node in world.nodes.items()}
+        for name in NAMES:
+            world.crash(name)
+        after = {name: node.state.inputs for name, node in world.nodes.items()}
+        assert all(after[name] >= before[name] for name in NAMES), (number, before, after)
+    assert after[world.plan.ingress_of("a")] > 12
+
+
 def test_members_see_one_order_over_all_stations() -> None:
     world = Stations()
     world.join("r", "a", "b")
@@ -283,6 +301,38 @@ def test_a_neighbour_that_lost_its_journal_is_named_and_nothing_for_it_is_lost()
     assert any(f"messages to {name}: wait for its acknowledgement" in line for line in world.nodes["one"].explain())
     world.publish("p", unharmed, "e2")
     assert world.seen["t"] == ["e2"]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["total", "causal"])
+def test_a_station_with_an_older_journal_ends_when_it_hears_of_a_neighbour(causal: bool) -> None:
+    """Whatever has not been said of its journal elsewhere: what its neighbours have had of it says it."""
+    world = Stations(causal)
+    world.join("r", "a", "b")
+    world.join("s", "a", "b")
+    older = {name: list(world.journals[name]) for name in NAMES}
+    for number in range(6):
+        world.publish("p", "ab"[number % 2], f"e{number}")
+    world.join("t", "a", "c")
+    neighbours = world.nodes["one"].state.links.keys() & {*NAMES}
+    assert neighbours, "the coordinator has told others what to host"
+    for name in NAMES:  # with the newest journal nobody is
+        world.crash(name)
+    world.pass_time()
+    assert not any(isinstance(each, Outdated) for each in world.told)
+    world.journals["one"] = older["one"]
+    world.away = {name for name in NAMES if name != "one"}  # what it repeats at once is dropped there as a repeat
+    world.crash("one")
+    world.away = set()
+    for name in sorted(neighbours):
+        link = world.nodes[name].state.links["one"]
+        world.deliver(name, "one", link.acknowledgement(world.nodes[name].state.epoch))
+    found = [each for each in world.told if isinstance(each, Outdated)]
+    assert len(found) == 1 and found[0].source in neighbours and "the journal here knows of" in found[0].reason
+    mine = next(topic for topic in "abcdefgh" if world.plan.ingress_of(topic) == "one")
+    world.publish("q", mine, "late")
+    world.pass_time()
+    assert "q" not in world.said, "nothing is confirmed any more"
+    assert world.nodes["one"].tick(world.now + 1e6).send == []
 
 
 def test_who_is_forgotten_is_told() -> None:

@@ -15,11 +15,11 @@ from seriatim.live.atoms.plan import placement_of
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.life import NodeLife
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Behind, Closed, InputError, Node, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Join, Leave, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
-from seriatim.protocols.atoms.station_node import StationNode
+from seriatim.protocols.atoms.station_node import Outdated, StationNode
 from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -73,8 +73,9 @@ class LiveStation(MachineHost[StationNode, Founded]):
 
     async def rebuild(self, recovered: Recovered) -> Rebuilt[StationNode, Founded]:
         rebuilt = rebuild(self._founded, self.options, recovered)
-        if recovered.snapshot is not None or recovered.records:  # a lost one is found out by what the broker has
-            self._life.check(rebuilt.machine.epoch - 1)
+        state = rebuilt.machine.state
+        is_new = recovered.snapshot is None and not recovered.records
+        self._life.check(0 if is_new else state.epoch - 1, state.inputs)
         await self._life.register(rebuilt.machine)
         self._founded = rebuilt.current
         self._placement = self._planned(rebuilt.machine)
@@ -92,7 +93,7 @@ class LiveStation(MachineHost[StationNode, Founded]):
         )
         self.switchboard.attach(self.node, self._from_network)
         driver.start()
-        self._life.watch(driver, lambda: 0, driver.end)
+        self._life.watch(driver, lambda: self.machine.state.inputs, driver.end)
         if self._placement is not None:
             driver.command(APPLICATION, Place(self._placement))
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
@@ -172,6 +173,9 @@ class LiveStation(MachineHost[StationNode, Founded]):
                 case Amnesia():
                     text = "station has lost its journal; messages for it are kept until it is restored: "
                     logger.error(text + "node=%s source=%s known=%s", self.node, notice.source, notice.known)
+                case Outdated():
+                    why = f"its journal is not the newest, {notice.source} has seen more of it: {notice.reason}"
+                    self.driver.end(Behind(f"station {self.node} has stopped: {why}. {self._life.help}"))
                 case Refused():
                     text = "request refused: node=%s topic=%s reason=%s"
                     logger.warning(text, self.node, notice.topic, notice.reason)

@@ -160,6 +160,10 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         except Closed:
             return
 
+    def presumes_dead(self, id: Id) -> bool:
+        """Whether nothing is expected of its present life any more."""
+        return self._status(id) % 2 == 1
+
     def _status(self, id: Id) -> int:
         return self.machine.peer.state.statuses.get(id, 0)
 
@@ -181,11 +185,12 @@ class Presence(Struct, frozen=True):
 class Roster:
     """Which process is which peer, as far as this one knows: two processes must not have one id.
 
-    *A live process wins* over a second one of the same life, because the others rely on what it has acknowledged. *A
-    later life wins* over an earlier one, because it means a restart: the journal gives the new process the next life,
-    while the connection of the old one may still look open. If the old one is still alive, it is told that it was
-    replaced, and stops. A process that lost its journal is refused until its earlier life is presumed dead; then it
-    is told its number of births, and continues as the next life.
+    *Who is connected stays*, whatever the second one says, because the others rely on what it has acknowledged
+    (PeerListener). *A later life wins* over an earlier one that is not connected, because it means a restart: the
+    journal gives the new process the next life. A connection that only looks open counts until its process is presumed
+    dead. If the old one is still alive, it is told that it was replaced, and stops. A process that lost its journal is
+    refused until its earlier life is presumed dead; then it is told its number of births, and continues as the next
+    life.
 
     `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
     """
@@ -230,6 +235,10 @@ class PeerListener(SystemListener):
             return Problem("id", f"peer {id} is this process; two processes cannot have one id")
         if hello.digest != host.description.digest:
             return Problem("description", "its list of peers or its options differ from those here")
+        present = self.connected.get(hello.name)
+        if present is not None and present.process != hello.process and not host.presumes_dead(id):
+            reason = f"another process is peer {id} and is connected; two processes cannot have one id"
+            return Problem("id", reason, retry=True)
         return host.admit(hello.name, hello.epoch, hello.process)
 
 

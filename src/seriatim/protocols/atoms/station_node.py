@@ -4,6 +4,8 @@ It adds this to protocols/node.py:
 
 - An input that makes no sense is skipped, in the journal too, so it does not block its link.
 - A neighbour that has lost its journal is reported to the operator.
+- *Who is behind stops.* A neighbour that has received more than this journal has sent shows that the journal is an
+  older copy, or another process runs this station: it says so (`Outdated`), and is mute for ever.
 - The link to a forgotten client is dropped.
 - Publishers wait while too much is kept (burden.py).
 - What gathered while a neighbour was away is sent in portions when it is back.
@@ -11,6 +13,8 @@ It adds this to protocols/node.py:
 
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeAlias
+
+from msgspec import Struct
 
 from seriatim.model import Address, Node, RemoteError
 from seriatim.protocols.atoms.burden import REPORT_MS, Burdens
@@ -24,8 +28,17 @@ from seriatim.protocols.node import JournaledNode, NodeState
 LinkedState: TypeAlias = NodeState[StationState, Sent]  # a snapshot of a station
 
 
+class Outdated(Struct, frozen=True, tag=True):
+    """To the driver: `source` has seen more of this station than its journal knows. It must stop."""
+
+    source: Address
+    reason: str
+
+
 class StationNode(JournaledNode):
     """The machine that a driver runs."""
+
+    outdated: Outdated | None = None
 
     passes_over = (RemoteError,)
     inner: Station
@@ -57,6 +70,8 @@ class StationNode(JournaledNode):
         return Forgotten() if received < message.acknowledged else None
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if self.outdated is not None:
+            return Effects()
         if isinstance(message, Full):
             return self._hear(source, message, now)
         link = self.state.links.get(source)
@@ -64,6 +79,9 @@ class StationNode(JournaledNode):
             return self._report(super().step(source, message, now), now)
         if link is None and message.number != 1:
             return Effects()  # of somebody who is forgotten; who is not begins with 1
+        if (found := self._behind(source, link, message)) is not None:
+            self.outdated = found
+            return Effects(notify=[found])
         lost = self._amnesia(source, message)
         if link is not None and message.epoch >= link.peer_epoch:
             self._reports_due |= self.burdens.acknowledged(source, link, message.received)
@@ -75,7 +93,15 @@ class StationNode(JournaledNode):
             effects.send += [(source, frame) for frame in self._next_portion(source, link, now)]
         return self._report(effects, now)
 
+    def _behind(self, source: Address, link: "Link[Any] | None", frame: "Frame[Any]") -> Outdated | None:
+        sent = link.sent if link is not None else 0
+        if source not in self.inner.neighbours or frame.received <= sent:
+            return None
+        return Outdated(source, f"it has received {frame.received} messages; the journal here knows of {sent}")
+
     def tick(self, now: float) -> Effects:
+        if self.outdated is not None:
+            return Effects()
         if self._report_at is not None and now >= self._report_at:
             self._reports_due = True
         return self._report(super().tick(now), now)
