@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -64,7 +65,6 @@ class Nemesis:
         self._random = random.Random(f"{seed}/nemesis")
         self._on_done = on_done
         self._victims: set[str] = set()
-        self._others = 0
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
 
@@ -268,11 +268,10 @@ class Nemesis:
 
     async def stale_durable(self, fault: Fault, child: Child) -> Times:
         """An old copy of a durable's journal, and no journal at all, must be refused while its process is away."""
-        journals = self._cluster.folder / "journals"
         child.kill()
         killed_at = now()
-        copy = journals / f"copy-{fault.target}-{child.lives}"
-        shutil.copytree(journals / "subscribers" / fault.target, copy)
+        copy = self._new_folder("copy") / fault.target
+        shutil.copytree(self._cluster.folder / "journals" / "subscribers" / fault.target, copy)
         before = await self._registered(fault.target)
         child.start()
         await asyncio.sleep(fault.for_s)
@@ -297,8 +296,7 @@ class Nemesis:
     async def _refused(self, fault: Fault, what: str, copy: Path | None) -> None:
         """Another process with this durable name, and this copy as its journal. FaultFailed: it was let in."""
         cluster, name = self._cluster, fault.target
-        self._others += 1
-        journals = cluster.folder / "journals" / f"{what}-{self._others}"
+        journals = self._new_folder(what)
         if copy is not None:
             shutil.copytree(copy, journals / CLUSTER_NAME / name)
         held = cluster.shape.subscribers[name]
@@ -309,6 +307,10 @@ class Nemesis:
         check(refusal)
         if '"topic"' in refusal.said:
             raise FaultFailed(f"a {what} process was durable {name}, saying:\n{refusal.said}")
+
+    def _new_folder(self, what: str) -> Path:
+        """One that no earlier fault has used: the rounds of a soak share the cluster's folder."""
+        return Path(tempfile.mkdtemp(prefix=f"{what}-", dir=self._cluster.folder / "journals"))
 
     async def age_journal(self, fault: Fault, child: Child) -> Times:
         """kill -9, and somebody restores an older copy of the journal. The node must end and say so; the newest heals
