@@ -1,9 +1,10 @@
 """Settings shared by all tests."""
 
+import fcntl
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -35,6 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give every run one seed for property tests, so that a failure can be replayed by the line printed below."""
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """The processes that share the tests read them one after the other: the first one compiles, the others need not."""
+    with (session.config.rootpath / "pyproject.toml").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # closing it gives the turn to the next one
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
