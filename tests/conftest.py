@@ -27,7 +27,6 @@ LIMITS_S = {
     "tests/live/peers/test_processes.py": 180.0,
 }
 
-SPARK_PROCESSES = 2
 SLOW = ("tests/faults/", "tests/demo/", "tests/cli/", "tests/test_docs.py", "tests/brokers/", "tests/live/")
 
 
@@ -47,14 +46,15 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Who runs what, when several processes share the tests, and in which order: what takes longest comes first.
 
-    A file stays together: its tests may share a server. The files that use Spark are dealt to two processes, so that
-    no more than two start it.
+    A file stays together: its tests may share a server. The files that use Spark are together, too. In the quick run,
+    a second process that starts it would take more processor time than it saves; most long tests use it, and are dealt
+    to two.
     """
     spark = Counter(file_of(item) for item in items if "spark" in getattr(item, "fixturenames", ()))
-    dealt = [0] * SPARK_PROCESSES
+    dealt = [0] * (2 if config.option.markexpr == "long" else 1)
     groups = {}
     for file, count in spark.most_common():
         place = dealt.index(min(dealt))

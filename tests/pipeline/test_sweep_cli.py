@@ -16,6 +16,7 @@ def seriatim(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_sweep_tells_failures_and_goes_on(tmp_path: Path) -> None:
     done = seriatim("sweep", MIXED, "--seeds", "1", "--out", str(tmp_path), "--json")

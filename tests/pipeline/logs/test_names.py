@@ -92,7 +92,8 @@ def test_parquet_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path:
         read_tables(spark, str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pytest.param(pa.binary(2), marks=pytest.mark.long)], ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(2)], ids=str)
 def test_ids_of_bytes_are_shown_in_hexadecimal_digits(spark: SparkSession, kind: pa.DataType, tmp_path: Path) -> None:
     pq.write_table(swapped(b"\xe9\x01", b"\xe8\x01", kind), tmp_path / "log.parquet")
     tables = read_tables(spark, str(tmp_path))
