@@ -240,6 +240,7 @@ def test_files_with_too_many_subscribers_for_the_driver_are_walked_along_by_spar
         assert same(audit_tables(files, options=options).report) == same(audit(History(history.deliveries)))
 
 
+@pytest.mark.long
 def test_a_block_above_the_limit_is_unknown_and_not_valid(small: SparkSession) -> None:
     options = AuditOptions(block_rows=1, block_rows_max=1, task_rows_max=1, rounds=1)
     report = judged(small, History(shop().deliveries[:4]), options).report
