@@ -20,7 +20,8 @@ settings.load_profile("seriatim")
 LONG_S = 1_200.0
 SPARK_S = 600.0  # the first one starts Spark; an audit of five rows is a hundred small queries
 
-SLOW = ("tests/faults/", "tests/demo/", "tests/cli/", "tests/test_docs.py", "tests/brokers/", "tests/live/")
+# What waits for processes and answers comes first. What only computes fills the rest, in small files: no tail remains.
+WAITS = ("faults/", "demo/", "cli/", "test_docs.py", "deploy/", "brokers/", "live/", "client/", "runtime/", "server/")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(groups.get(file_of(item), file_of(item))))
         if item.get_closest_marker("timeout") is None and (limit_s := limit_of(item)):
             item.add_marker(pytest.mark.timeout(limit_s))
-    items.sort(key=lambda item: (file_of(item) not in spark, not file_of(item).startswith(SLOW)))
+    items.sort(key=lambda item: (file_of(item) not in spark, place_of(file_of(item))))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -75,6 +76,12 @@ def limit_of(item: pytest.Item) -> float | None:
     if "spark" in getattr(item, "fixturenames", ()):
         return SPARK_S
     return None
+
+
+def place_of(file: str) -> int:
+    """Of a file in the order of files: one for each word of WAITS, and one behind them."""
+    name = file.removeprefix("tests/")
+    return next((place for place, start in enumerate(WAITS) if name.startswith(start)), len(WAITS))
 
 
 def file_of(item: pytest.Item) -> str:
