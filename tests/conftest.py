@@ -33,9 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """The processes that share the tests read them one after the other: the first one compiles, the others need not."""
-    with (session.config.rootpath / "pyproject.toml").open() as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # closing it gives the turn to the next one
+    """Of the processes that share the tests, the first one compiles them all; the others wait, and need not."""
+    with (session.config.rootpath / "pyproject.toml").open() as compiled:
+        try:
+            fcntl.flock(compiled, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(compiled, fcntl.LOCK_SH)  # closing it lets go
         return (yield)
 
 
