@@ -25,6 +25,10 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 # And this one: Spark's classes are kept, so that it starts sooner.
 CLASSES = $(VENV)/.classes
 
+# Hundreds of processes run here. Where the user's setting is that Python keeps nothing of what it compiles, each would
+# compile everything again, which doubles the processor time. `make clean` removes what is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -54,8 +54,15 @@ ROW_WIDTH_MAX = 140  # of a row of a table, without the targets of its links
 
 TREE_PAGES = {"docs/serving.md"}  # run against a tree: the one in their block with the nodes' parents
 
-# Their commands start Spark, each anew.
-SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md", "docs/audit-at-scale.md"}
+# Their examples start Spark, each anew: they are run by `make test-long`.
+SPARK_PAGES = {
+    "docs/archive.md",
+    "docs/audit-at-scale.md",
+    "docs/filters.md",
+    "docs/pipeline.md",
+    "docs/plan.md",
+    "docs/replay.md",
+}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: name_of(page))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seriatim.client.sync import connect
-from tests.cli.processes import ENVIRONMENT, Running, command, run, up
+from tests.cli.processes import ENVIRONMENT, WAIT_S, Running, command, run, up
 from tests.waiting import wait
 
 pytest.importorskip("seriatim.brokers.nats.jetstream")
@@ -24,7 +24,7 @@ CONSUMERS = {
     "bytes": """
 import os, signal, sys
 path, limit = sys.argv[1], int(sys.argv[2])
-line, count = b"", 0
+line, count = bytearray(), 0
 while byte := os.read(0, 1):
     line += byte
     if count + 1 == limit and len(line) == 40:
@@ -32,7 +32,7 @@ while byte := os.read(0, 1):
     if byte == b"\\n":
         with open(path, "ab") as file:
             file.write(line)
-        line, count = b"", count + 1
+        line, count = bytearray(), count + 1
 """,
     "blocks": """
 import os, signal, sys
@@ -86,19 +86,19 @@ def test_a_consumer_that_is_killed_in_the_middle_loses_nothing(
     assert "listening to" in started.stderr.readline()
     published = run("pub", topic, "event {{n}}", "--count", str(EVENTS + 1), "--url", url)
     assert published.returncode == 0, published.stderr
-    started.communicate(timeout=60.0)
-    assert (started.returncode, first.wait(60.0)) == (0, 0)
+    started.communicate(timeout=WAIT_S)
+    assert (started.returncode, first.wait(WAIT_S)) == (0, 0)
     for limit in (1, 40, 3):
         subscriber, consumer = piped(durable(url, topic, tmp_path, "--idle", "600"), path, limit, reads)
-        assert consumer.wait(60.0) == -signal.SIGKILL
-        _, said = subscriber.communicate(timeout=60.0)
+        assert consumer.wait(WAIT_S) == -signal.SIGKILL
+        _, said = subscriber.communicate(timeout=WAIT_S)
         assert subscriber.returncode == 1, said
         error = json.loads(said.splitlines()[-1])["error"]
         assert error.startswith("the reader of the output has ended"), said
         assert "come again after a restart" in error
     subscriber, consumer = piped(durable(url, topic, tmp_path, "--idle", "2"), path, 0, reads)
-    assert consumer.wait(60.0) == 0
-    subscriber.communicate(timeout=60.0)
+    assert consumer.wait(WAIT_S) == 0
+    subscriber.communicate(timeout=WAIT_S)
     assert subscriber.returncode == 3  # idle
     wanted = [f"event {n}" for n in range(1, EVENTS + 2)]
     got = dealt_with(path)
@@ -132,7 +132,7 @@ def test_what_lies_in_the_pipe_is_not_acknowledged(cluster: dict[str, Any], tmp_
     subscriber.stdout.close()
     sleeper.kill()
     sleeper.wait()
-    _, said = subscriber.communicate(timeout=60.0)
+    _, said = subscriber.communicate(timeout=WAIT_S)
     assert subscriber.returncode == 1 and "the reader of the output has ended" in said
     with Running(*_after_program(durable(url, "unread", tmp_path, "--count", "20", "--idle", "600"))) as again:
         assert again.wait() == 0, again
@@ -156,11 +156,11 @@ def test_a_line_that_is_longer_than_the_pipe(cluster: dict[str, Any], tmp_path: 
     assert subscriber.stderr is not None and "listening to" in subscriber.stderr.readline()
     with connect(url, timeout_s=60.0) as bus:
         bus.publish_many("long", [f"{n}{long}".encode() for n in range(3)])
-    assert consumer.wait(60.0) == -signal.SIGKILL  # with the line half read
-    subscriber.communicate(timeout=60.0)
+    assert consumer.wait(WAIT_S) == -signal.SIGKILL  # with the line half read
+    subscriber.communicate(timeout=WAIT_S)
     assert subscriber.returncode == 1
     subscriber, consumer = piped(durable(url, "long", tmp_path, "--count", "2", "--idle", "600"), path, 0)
-    assert consumer.wait(60.0) == 0
-    subscriber.communicate(timeout=60.0)
+    assert consumer.wait(WAIT_S) == 0
+    subscriber.communicate(timeout=WAIT_S)
     assert subscriber.returncode == 0
     assert list(dict.fromkeys(dealt_with(path))) == [f"{n}{long}" for n in range(3)]

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-BOUND_S = 170.0  # a machine that does other things as well may need several times the usual twenty seconds
-
-pytestmark = pytest.mark.timeout(200)
+BOUND_S = 280.0  # a machine that does other things as well may need many times the usual twenty seconds
 
 
 def start(folder: Path, *options: str) -> "subprocess.Popen[str]":

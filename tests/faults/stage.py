@@ -19,7 +19,7 @@ from soak.tree.shapes import Shape
 from soak.tree.verify import Carried
 
 SEED_VARIABLE = "SERIATIM_FAULT_SEED"
-RATE = 150.0  # events per second of each publisher: the soak is for more
+RATE = 75.0  # events per second of each publisher: the soak is for more
 AFTER_S = 1.5  # load after the last fault
 EVENTS_MIN = 100  # or more load, if a busy machine has not come so far by then
 DEADLY = ("kill-everything", "kill-nats")  # whoever asks for a move may hear nothing more of it

@@ -21,6 +21,7 @@ def test(request: pytest.FixtureRequest) -> str:
     return str(request.node.nodeid)
 
 
+@pytest.mark.long
 def test_the_old_home_is_killed(stage: Stage, test: str) -> None:
     """In the first line before it can hand over, in the second while the new home is frozen."""
     stage.round(test, ("kill-sequencer", "east"), ("move", "orders>west"), **OVERLAPPING)

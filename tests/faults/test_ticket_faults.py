@@ -26,4 +26,9 @@ def test_publishers_killed_with_numbers_in_their_hands(stage: Stage, test: str) 
 
 
 def test_sequencers_and_nats_killed(stage: Stage, test: str) -> None:
-    stage.round(test, ("kill-sequencer", "east"), ("kill-nats", "nats"), ("kill-sequencer", "root"), for_s=0.2)
+    stage.round(test, ("kill-sequencer", "east"), ("kill-nats", "nats"), for_s=0.2)
+
+
+@pytest.mark.long
+def test_the_root_and_nats_killed(stage: Stage, test: str) -> None:
+    stage.round(test, ("kill-sequencer", "root"), ("kill-nats", "nats"), ("kill-sequencer", "east"), for_s=0.2)

@@ -45,6 +45,7 @@ def test_nats_killed(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-nats", "nats"), ("kill-nats", "nats"), for_s=0.3)
 
 
+@pytest.mark.long
 def test_everything_killed_at_once(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-everything", "everything"))
 
@@ -56,6 +57,7 @@ def test_processes_frozen(stage: Stage, test: str) -> None:
     stage.round(test, *strikes, ("freeze-nats", "nats"), for_s=0.8, gap_s=0.2)
 
 
+@pytest.mark.long
 def test_links_between_nodes_partitioned_delayed_and_cut(stage: Stage, test: str) -> None:
     stage.round(test, ("partition-nodes", "east"), ("delay-nodes", "west"), ("cut-nodes", "east"), gap_s=0.5)
 

@@ -194,6 +194,18 @@ class OrderStream:
         return sorted(tuple(row) for row in rows.select("position", "log", "first", "last", "epoch").collect())
 
 
+def test_the_order_log_is_archived(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
+    mine = Streams(world.server)
+    order = OrderStream(mine)
+    order.write(12)
+    archive(spark, options(mine, tmp_path, tables=("order",), max_messages=5))
+    assert order.archived(spark, tmp_path) == order.expected
+    uri = str(tmp_path / "archive")
+    assert len(records_of(spark, uri, "order")) == 3, "12 messages, 5 in a batch"
+    assert {row["table"]: row["rows"] for row in describe(spark, uri)} == {"order": 36}
+
+
+@pytest.mark.long
 def test_the_order_log_is_archived_once(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
     """Through a batch that is repeated, a compaction, retention, and a message that no root has written."""
     mine = Streams(world.server)

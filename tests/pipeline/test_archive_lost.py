@@ -64,6 +64,7 @@ def test_both_auditors_doubt_what_rests_on_lost_rows(
     assert audit_tables(tables).report.verdicts == report.verdicts
 
 
+@pytest.mark.long
 def test_what_was_before_the_archive_began_is_lost_too(spark: SparkSession, tmp_path: Path) -> None:
     """With `--gaps fail` an archive begins with what a stream still has, and has no row about what was before."""
     tables = read_tables(spark, archived(spark, shop(), tmp_path / "lake", begin=4))

@@ -207,6 +207,7 @@ def test_one_log(small: SparkSession) -> None:
     }
 
 
+@pytest.mark.long
 def test_the_session_is_left_as_it_was(spark: SparkSession) -> None:
     """Also what was not set before: other queries of the session would be planned as those of an audit."""
     names = [CONSTRAINTS, *UNDIVIDED, *INTERPRETED]
@@ -239,6 +240,7 @@ def test_files_with_too_many_subscribers_for_the_driver_are_walked_along_by_spar
         assert same(audit_tables(files, options=options).report) == same(audit(History(history.deliveries)))
 
 
+@pytest.mark.long
 def test_a_block_above_the_limit_is_unknown_and_not_valid(small: SparkSession) -> None:
     options = AuditOptions(block_rows=1, block_rows_max=1, task_rows_max=1, rounds=1)
     report = judged(small, History(shop().deliveries[:4]), options).report
@@ -256,10 +258,9 @@ def test_bad_input_is_named(spark: SparkSession) -> None:
         AuditOptions(rounds=0)
 
 
-@pytest.mark.parametrize(
-    "strange", [float("nan"), *(pytest.param(float(text), marks=pytest.mark.long) for text in ("inf", "-inf"))]
-)
-@pytest.mark.parametrize("undivided_rows", [0, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("strange", [float(text) for text in ("nan", "inf", "-inf")])
+@pytest.mark.parametrize("undivided_rows", [0, 1_000])
 def test_a_time_that_is_no_number_is_not_known(small: SparkSession, strange: float, undivided_rows: int) -> None:
     history = shop()
     known = [structs.replace(row, notified_at=None, received_at=None) for row in history.deliveries]

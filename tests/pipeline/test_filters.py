@@ -33,6 +33,7 @@ from seriatim.pipeline.filters import matches_columns, matches_headers
 from tests.filters.cases import KEYS
 
 FILTERS = 150  # each is a column of the one query
+FEW = 40
 ROWS = 300
 TYPES = {
     "long": (LongType(), "number"),
@@ -177,7 +178,8 @@ GOOD = [' "a" ', "\t1\n", r'"\u0061"', r'"a\\"', r'"\""', '"é"', r'"\ud83d\ude0
 GOOD += ["1970-01-01T00:00:00.000001Z", "1970-01-01T01:00:00+01:00", "9999-12-31T23:59:59.999999Z", "1e-400", '"x\\/y"']
 
 
-def test_headers(spark: SparkSession) -> None:
+@pytest.mark.parametrize("filters", [FEW, pytest.param(FILTERS, marks=pytest.mark.long)])
+def test_headers(spark: SparkSession, filters: int) -> None:
     random = Random(8)
     names = ["a", "b", "order.c"]
 
@@ -195,7 +197,7 @@ def test_headers(spark: SparkSession) -> None:
     rows = [(headers(),) for _ in range(ROWS)]
     rows += [({"Attribute-a": text},) for text in GOOD + BAD]
     rows.append(({"Attribute-a": "1"} | {f"Attribute-x{i}": "1" for i in range(EVENT_ATTRIBUTES_MAX)},))
-    made = [random_filter(random, {name: sorted(DOMAINS) for name in names}) for _ in range(FILTERS)]
+    made = [random_filter(random, {name: sorted(DOMAINS) for name in names}) for _ in range(filters)]
     whole = [attribute("a") >= DOMAINS[kind].value(DOMAINS[kind].least) for kind in ("number", "string", "timestamp")]
     made += [*whole, attribute("a").one_of(True, False), parse(r'a = "\\ud800"'), parse("a = 0"), EVERYTHING]
     schema = StructType([StructField("headers", MapType(StringType(), StringType()))])
@@ -204,7 +206,7 @@ def test_headers(spark: SparkSession) -> None:
         i: (matches_headers(each, F.col("headers")), [each.matches(event) for event in events])
         for i, each in enumerate(made)
     }
-    assert sum(any(expected) for _, expected in asked.values()) > FILTERS / 4
+    assert sum(any(expected) for _, expected in asked.values()) > filters / 4
     compare(spark, rows, schema, asked)
 
 

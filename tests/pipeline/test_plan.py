@@ -108,7 +108,7 @@ def test_wide_subscriptions_change_nothing_but_how_pairs_are_kept(
     assert question.entries_per_s == pytest.approx(entries_per_s(with_it) - entries_per_s(drawn(1)))
 
 
-@pytest.mark.parametrize("wide_min", [1_000, 10])
+@pytest.mark.parametrize("wide_min", [1_000, pytest.param(10, marks=pytest.mark.long)])
 def test_global_order_couples_what_one_holds_and_is_shown_beside_pairwise(
     spark: SparkSession, summed: Summed, plan: Plan, monkeypatch: pytest.MonkeyPatch, wide_min: int
 ) -> None:

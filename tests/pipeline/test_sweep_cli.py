@@ -16,6 +16,7 @@ def seriatim(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_sweep_tells_failures_and_goes_on(tmp_path: Path) -> None:
     done = seriatim("sweep", MIXED, "--seeds", "1", "--out", str(tmp_path), "--json")
@@ -35,6 +36,7 @@ def test_sweep_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.stdout == f"2 runs, 0 failed; results in {tmp_path}/out/results\n"
 
 
+@pytest.mark.long
 def test_reproduce_keeps_runs_and_curves(spark: SparkSession, tmp_path: Path) -> None:
     done = seriatim("reproduce", WELL, "--seeds", "2", "--out", str(tmp_path))
     assert done.exit_code == 0, done.output

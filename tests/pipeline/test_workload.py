@@ -26,6 +26,7 @@ def history_of(spark: SparkSession, workload: Workload, injected: list[made.Inje
     )
 
 
+@pytest.mark.long
 def test_the_number_of_partitions_changes_no_row(spark: SparkSession) -> None:
     workload = structs.replace(SMALL, churn=0.3, held_max=7, common=1, popularity="power-law", exponent=2.1)
     for make in (made.subscriptions, made.publications, made.rates, made.sites, made.delivered_publications):

@@ -12,6 +12,7 @@ from seriatim.lab.sim import Constant, Link, PacketDelays, Simulator
 from seriatim.model import InputError
 from seriatim.protocols.vcube import Peer, VCubeOptions
 from seriatim.protocols.vcube.messages import Subscribe
+from tests.cases import some_of
 from tests.lab.experiments.srpt_worlds import SrptWorld
 
 SIZES = [2, 8, 16, 64, 128]
@@ -93,7 +94,7 @@ def test_equal_times_are_taken_in_the_simulators_order() -> None:
     assert_same(outcome, play(VCubeWorld(64, ["T0"]), planned), planned, "equal times")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", some_of(range(60), 20))
 def test_any_tree_with_many_equal_times(seed: int) -> None:
     random = Random(f"waves {seed}")
     size = random.choice([2, 4, 8, 32, 64])

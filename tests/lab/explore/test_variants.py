@@ -255,10 +255,11 @@ def test_a_switched_off_rule_is_caught(name: str) -> None:
     pytest.fail(f"{variant} was not caught in {WALKS_MAX} walks of seed {SEED}; {replay(name)}")
 
 
+@pytest.mark.parametrize("walks", [15, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STORIES)
-def test_the_same_worlds_are_right_with_the_rule(name: str) -> None:
+def test_the_same_worlds_are_right_with_the_rule(name: str, walks: int) -> None:
     plan, _ = STORIES[name]
-    for index in range(60):
+    for index in range(walks):
         violations = walk_plan(Journey(plan, TreeWalk), Random(f"{SEED}/{index}"), TREE.cast(None)).violations
         assert not violations, f"walk {index} of seed {SEED}: {violations}; {replay(name)}"
 

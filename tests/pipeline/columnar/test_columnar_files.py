@@ -88,7 +88,8 @@ def far_away() -> History:
     return History([Delivery(name, first + place, f"e{place}", "A") for name in names for place in range(3)])
 
 
-@pytest.mark.parametrize("made", [half_numbered, pytest.param(far_away, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("made", [half_numbered, far_away])
 def test_the_same_words(spark: SparkSession, tmp_path: Path, made: Callable[[], History]) -> None:
     history = made()
     path = tmp_path / "a.parquet"

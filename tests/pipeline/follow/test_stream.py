@@ -143,6 +143,7 @@ def test_what_cannot_be_followed(spark: SparkSession, tmp_path: Path) -> None:
         FollowOptions(checkpoint="")
 
 
+@pytest.mark.long
 def test_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Both names would be one and the same, and the two hosts would seem to agree."""
     (tmp_path / "log").mkdir()

@@ -60,7 +60,7 @@ CELLS = {
 RIGHT = {"subscriber": "s", "position": "0", "event_id": "a", "topic": "A", "at": "1"}
 
 
-@pytest.mark.parametrize("order_by", [None, "at"])
+@pytest.mark.parametrize("order_by", [pytest.param(None, marks=pytest.mark.long), "at"])
 def test_cells_mean_the_same(spark: SparkSession, order_by: str | None) -> None:
     mapping = ColumnMapping.of({"event_id": "event_id,topic"}, order_by=order_by)
     rows = [{**dict.fromkeys(CELLS), **RIGHT, name: text} for name, texts in CELLS.items() for text in texts]
@@ -200,7 +200,7 @@ def told(error: LogError) -> str:
 
 @pytest.mark.parametrize(
     "log",
-    [pytest.param(log, marks=[] if place % 5 == 0 else [pytest.mark.long]) for place, log in enumerate(EVERY)],
+    [pytest.param(log, marks=[] if place % 15 == 0 else [pytest.mark.long]) for place, log in enumerate(EVERY)],
     ids=lambda log: log.name,
 )
 def test_both_readers_say_the_same(spark: SparkSession, log: ForeignLog, tmp_path: Path) -> None:

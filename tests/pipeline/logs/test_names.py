@@ -58,9 +58,9 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, suffix: str, tmp_
     ("one", "other", "is_refused"),
     [
         (r"\ud800", r"\ud801", True),
-        (r"x\uDC00", r"x\uDC01", True),
+        pytest.param(r"x\uDC00", r"x\uDC01", True, marks=pytest.mark.long),
         (r"\ud83d\ud83d\ude00", r"\ud83e\ud83d\ude00", True),
-        (r"\ud83d\ude00\ude00", r"\ud83d\ude00\ude01", True),
+        pytest.param(r"\ud83d\ude00\ude00", r"\ud83d\ude00\ude01", True, marks=pytest.mark.long),
         pytest.param(r"\ud83d\ude00", r"\ud83d\ude01", False, marks=pytest.mark.long),  # both halves of a face
         (r"\\ud800", r"\\ud801", False),  # a backslash, then letters
     ],
@@ -92,7 +92,8 @@ def test_parquet_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path:
         read_tables(spark, str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pytest.param(pa.binary(2), marks=pytest.mark.long)], ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(2)], ids=str)
 def test_ids_of_bytes_are_shown_in_hexadecimal_digits(spark: SparkSession, kind: pa.DataType, tmp_path: Path) -> None:
     pq.write_table(swapped(b"\xe9\x01", b"\xe8\x01", kind), tmp_path / "log.parquet")
     tables = read_tables(spark, str(tmp_path))

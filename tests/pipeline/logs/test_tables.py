@@ -128,6 +128,7 @@ def test_many_misfits_are_counted_and_few_shown(spark: SparkSession, tmp_path: P
     assert "log.csv row 3, column position: x is not a whole number" in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_field_that_only_late_rows_have_is_read(spark: SparkSession, tmp_path: Path) -> None:
     """JSON leaves out what a row does not have, so the first rows do not name every column."""
     ids = [f"e{n}" for n in range(HEAD + 2)]

@@ -115,6 +115,7 @@ def test_bounds(spark: SparkSession, events: DataFrame, stamps: DataFrame) -> No
     assert (empty.by, ids(empty)) == ("stamps", WHOLE)
 
 
+@pytest.mark.long
 def test_an_order_log_that_ends_early(spark: SparkSession, events: DataFrame, stamps: DataFrame) -> None:
     replay = would_have_seen(events, ["A", "B"], order=order_table(spark, ORDER[:3]), stamps=stamps)
     assert ids(replay) == ["a1", "a1b", "a3", "b1", "a4"]
@@ -128,6 +129,7 @@ def test_an_order_log_that_ends_early(spark: SparkSession, events: DataFrame, st
     assert "B ends before 1: the order log has not come this far" in unreached.ends
 
 
+@pytest.mark.long
 def test_numbers_from_before_the_order_log_come_first(
     spark: SparkSession, events: DataFrame, stamps: DataFrame
 ) -> None:
@@ -153,6 +155,7 @@ def test_numbers_from_before_the_order_log_come_first(
     assert without.ends == ("A before 3 lies before the order log, and there are no stamps",)
 
 
+@pytest.mark.long
 def test_a_gap_in_the_order_log(spark: SparkSession, events: DataFrame, stamps: DataFrame) -> None:
     """Positions 4 and 5 are lost: all of B that was before, and a number of A."""
     order = order_table(spark, [ORDER[0], *ORDER[3:]])
