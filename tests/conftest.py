@@ -15,10 +15,21 @@ from tests.certificates import Certificates
 settings.register_profile("seriatim", deadline=None, print_blob=True)
 settings.load_profile("seriatim")
 
-# Limits are for what hangs, not for what is slow: a machine may give the tests a tenth of itself.
-# pyproject.toml has the limit of the other tests.
+# Limits of time for tests that may take more than a minute on a machine that something else keeps busy. Everything else
+# may not.
 LONG_S = 1_200.0
 SPARK_S = 600.0  # the first one starts Spark; an audit of five rows is a hundred small queries
+LIMITS_S = {
+    "tests/faults/": 300.0,  # a cluster of processes under load, with faults that last seconds
+    "tests/cli/": 300.0,  # processes, one after the other
+    "tests/demo/": 300.0,
+    "tests/client/test_fork.py": 180.0,  # forks, and the processes that they start
+    "tests/lab/explore/": 180.0,  # every interleaving of a small world, and nothing waits
+    "tests/brokers/nats/test_cluster.py": 180.0,  # three servers die, and replicas catch up
+    "tests/brokers/nats/journal/test_cluster.py": 180.0,
+    "tests/live/overlay/test_processes.py": 180.0,
+    "tests/live/peers/test_processes.py": 180.0,
+}
 
 # What waits for processes and answers comes first. What only computes fills the rest, in small files: no tail remains.
 WAITS = ("faults/", "demo/", "cli/", "test_docs.py", "deploy/", "brokers/", "live/", "client/", "runtime/", "server/")
@@ -78,7 +89,7 @@ def limit_of(item: pytest.Item) -> float | None:
         return LONG_S
     if "spark" in getattr(item, "fixturenames", ()):
         return SPARK_S
-    return None
+    return next((limit_s for folder, limit_s in LIMITS_S.items() if file_of(item).startswith(folder)), None)
 
 
 def place_of(file: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 FOREVER_S = 3_600.0  # pytest ends the test before
-LIMIT_S = 240.0  # for a busy machine; below the limit of a test, so that a failure says what was waited for
+LIMIT_S = 50.0  # for a busy machine; below the limit of a test, so that a failure says what was waited for
 STEP_S = 0.002
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.processes import ENVIRONMENT
 
-LIMIT_S = 240.0
+LIMIT_S = 150.0
 
 # Each script forks for real. `child` runs its argument there, prints what it returns or raises, and ends the child.
 PRELUDE = """
