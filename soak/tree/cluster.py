@@ -36,6 +36,7 @@ LOAD_S = 120.0
 DRAIN_S = 300.0
 IDLE_S = 20.0
 LOOK_S = 0.3
+LOOKS_MIN = 3
 CLUSTER_NAME = "soak"
 
 
@@ -150,8 +151,9 @@ class Cluster:
         """
         began_at = now()
         await self._owed_nothing(lambda record: missing(record, carried), idle_s, timeout_s)
-        record = read_record(self.folder)
-        order = OrderLog(await self.order(record, outline(record, carried), carried))
+        record = await asyncio.to_thread(read_record, self.folder)
+        outlined = await asyncio.to_thread(outline, record, carried)
+        order = OrderLog(await self.order(record, outlined, carried))
         await self._owed_nothing(lambda record: behind(record, carried, order), idle_s, timeout_s)
         return now() - began_at
 
@@ -162,15 +164,21 @@ class Cluster:
     async def _owed_nothing(self, look: Callable[[Record], dict[str, int]], idle_s: float, timeout_s: float) -> None:
         began_at = moved_at = now()
         least: int | None = None
-        while owed := look(read_record(self.folder)):
+        looks = 0  # that saw no progress: on a busy machine one look may take longer than `idle_s`
+        while owed := await asyncio.to_thread(self._look, look):
+            looks += 1
             if least is None or sum(owed.values()) < least:
-                least, moved_at = sum(owed.values()), now()
-            if now() - moved_at > idle_s or now() - began_at > timeout_s:
+                least, moved_at, looks = sum(owed.values()), now(), 0
+            if (now() - moved_at > idle_s and looks > LOOKS_MIN) or now() - began_at > timeout_s:
                 waited_s = now() - began_at
                 raise TimedOut(f"waited {waited_s:.0f} s for subscribers to be handed what they are owed; left: {owed}")
             if dead := self.dead():
                 raise TimedOut(f"subscribers are owed {owed}, and processes ended by themselves\n{self.quoted(dead)}")
             await asyncio.sleep(LOOK_S)
+
+    def _look(self, look: Callable[[Record], dict[str, int]]) -> dict[str, int]:
+        """Read all that was written so far. In a thread: the network between the nodes lives in this event loop."""
+        return look(read_record(self.folder))
 
     async def take_record(self, folder: Path) -> Record:
         """Move what the clients wrote to a folder of its own, and read it. The subscribers stand still meanwhile."""
@@ -186,7 +194,7 @@ class Cluster:
         finally:
             for child in running:
                 child.thaw()
-        return read_record(folder)
+        return await asyncio.to_thread(read_record, folder)
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 

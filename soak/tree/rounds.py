@@ -1,5 +1,6 @@
 """One round: load, faults, end of the load, drain, judgement. The soak is many of them on one cluster; a test, one."""
 
+import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -73,13 +74,14 @@ async def run_round(
     record = await cluster.take_record(result.folder)
     record.faults = result.faults
     RowFile(result.folder / "faults.jsonl").write(*result.faults)
-    result.verdict = verify(record, carried, cluster.shape.batches, has_voids=cluster.shape.mode == "ticket")
+    has_voids = cluster.shape.mode == "ticket"
+    result.verdict = await asyncio.to_thread(verify, record, carried, cluster.shape.batches, has_voids=has_voids)
     try:
         order = await cluster.order(record, result.verdict, carried)
     except SeriatimError as error:
         trouble.append(("order-log", str(error)))
     else:
-        judge_by_order(result.verdict, order, cluster.shape, carried)
+        await asyncio.to_thread(judge_by_order, result.verdict, order, cluster.shape, carried)
     result.recoveries = recoveries(result.verdict, result.faults)
     for kind, sentence in trouble:
         result.verdict.add(kind, sentence)
