@@ -1,5 +1,7 @@
 """Dialer and listener over real sockets, with what a network does in between."""
 
+from typing import Any
+
 import pytest
 
 from seriatim.model import ConnectionFailed, InputError
@@ -11,6 +13,19 @@ from tests.runtime.net.hosts import WAIT_S, dialing, serving, until, works
 
 # Silence is noticed soon, but a busy machine is not silent.
 BRISK = TransportOptions(ping_s=0.05, silence_s=1.0, connect_timeout_s=1.0, hello_timeout_s=1.0)
+
+
+class ClosedInSecret:
+    """A transport as uvloop leaves it now and then: closed, without `connection_lost`."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError(f"unable to perform operation on {self._transport!r}; the handler is closed")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 @pytest.mark.both_loops
@@ -53,6 +68,20 @@ async def test_a_message_that_no_server_takes_is_dropped_here_and_the_connection
         asker.ask(3)
         await until(lambda: asker.requests() == [2, 3], "the others")
         assert not listener.violations
+
+
+@pytest.mark.both_loops
+async def test_a_listener_stops_although_a_socket_is_closed_and_nobody_was_told() -> None:
+    """uvloop raises when the last word is written to it. Seen in a soak, when a station stopped."""
+    async with serving() as listener, dialing(listener.address) as (dialer, asker):
+        await dialer.wait_connected("root", WAIT_S)
+        asker.ask(1)
+        await until(lambda: asker.requests() == [1], "an answer")
+        (visitor,) = listener._all
+        visitor._transport = ClosedInSecret(visitor._transport)  # type: ignore[assignment]
+        await listener.stop()
+        assert listener.clients == 0
+        assert visitor.closed.done()
 
 
 @pytest.mark.both_loops

@@ -241,7 +241,11 @@ class Connection(asyncio.Protocol, ABC):
         data = b"".join(self._output)
         self._output.clear()
         self._wrote = True
-        self._transport.write(data)
+        try:
+            self._transport.write(data)
+        except RuntimeError as error:  # uvloop: the socket is closed, and nobody was told
+            self.connection_lost(error)
+            return
         if self._drain_timer is not None and self.unsent > self._options.output_bytes_max:
             self.abort(f"{self.unsent} bytes wait for it, and it does not read")
 
