@@ -106,8 +106,8 @@ def test_a_journal_of_before_gives_the_machine_it_gave(name: str) -> None:
 
 
 def counted(state: Any, records: int) -> Any:
-    """The state of that time; now a node of a tree also counts the records that it has read."""
-    return structs.replace(state, inputs=records) if isinstance(state, SequencerNodeState) else state
+    """The state of that time; now a node also counts the records that it has read."""
+    return structs.replace(state, inputs=records)
 
 
 def by_target(sent: list[Any]) -> list[Any]:
