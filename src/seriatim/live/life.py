@@ -25,6 +25,18 @@ EPOCH, RECORDS = "epoch", "records"  # what a life says
 ASK_STATUS_S = 1.0
 
 
+def why_older(last: Life | None, journal_epoch: int, records: int) -> str:
+    """Why a journal of this epoch, with so many records, is older than the last life has said. Empty: it is not."""
+    if last is None or EPOCH not in last.numbers:
+        return ""
+    acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
+    if journal_epoch < acted:
+        return f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
+    if journal_epoch == acted and records < written:
+        return f"it has {records} records of epoch {acted}, and the node has written {written}"
+    return ""
+
+
 class NodeLife:
     """`where`: the journal, for people."""
 
@@ -66,17 +78,9 @@ class NodeLife:
 
     def check(self, journal_epoch: int, records: int = 0) -> None:
         """Behind: the journal belongs to an earlier life than the last one that acted, or is an older copy of it."""
-        last = self.last
-        if last is None or EPOCH not in last.numbers:
-            return
-        acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
-        if journal_epoch < acted:
-            problem = f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
-        elif journal_epoch == acted and records < written:
-            problem = f"it has {records} records of epoch {acted}, and the node has written {written}"
-        else:
-            return
-        raise self.behind(f"the journal of {self.node} ({self._where}) is an older copy: {problem}")
+        problem = why_older(self.last, journal_epoch, records)
+        if problem:
+            raise self.behind(f"the journal of {self.node} ({self._where}) is an older copy: {problem}")
 
     def behind(self, what: str) -> Behind:
         """The error for a journal that must not be used, with what helps."""

@@ -14,8 +14,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from io import BufferedWriter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -150,23 +149,6 @@ def _copy(files: JournalFiles, reading: Reading, target: Path) -> list[FileCopy]
     return copied
 
 
-def copy_file(path: Path, target: Path, length: int | None = None) -> FileCopy:
-    """Copy the first bytes of a file, or all, to a new one, and make that durable."""
-    digest, left, size = hashlib.sha256(), length if length is not None else path.stat().st_size, 0
-    with path.open("rb") as source, target.open("xb") as copy:
-        while left > 0 and (data := source.read(min(left, CHUNK_BYTES))):
-            digest.update(data)
-            try:
-                copy.write(data)
-            except OSError as error:
-                raise failure("write", target, error) from error
-            left, size = left - len(data), size + len(data)
-        _sync(target, copy)
-    if left > 0:
-        raise Damage(f"{path}: it ends {left} bytes earlier than a moment ago")
-    return FileCopy(target.name, size, digest.hexdigest())
-
-
 def write_journal(recovered: Recovered, target: Path) -> list[FileCopy]:
     """The files of a journal that holds this, in an empty folder: for a journal that is kept elsewhere."""
     files, written = JournalFiles(target), []
@@ -186,37 +168,78 @@ def write_journal(recovered: Recovered, target: Path) -> list[FileCopy]:
     return written
 
 
-def write_file(path: Path, parts: list[bytes]) -> FileCopy:
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FileWriter:
+    """A new file, which is durable once it is finished."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        try:
+            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640), "wb")
+        except OSError as error:
+            raise failure("write", path, error) from error
+
+    def write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._bytes += len(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise failure("write", self._path, error) from error
+
+    def finish(self) -> FileCopy:
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise failure("write", self._path, error) from error
+        return FileCopy(self._path.name, self._bytes, self._digest.hexdigest())
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what it cannot write is lost already
+            self._file.close()
+
+
+def write_file(path: Path, parts: Iterable[bytes]) -> FileCopy:
     """A new file of these parts, durable."""
-    digest, size = hashlib.sha256(), 0
+    writer = FileWriter(path)
     try:
-        with path.open("xb") as file:
-            for part in parts:
-                digest.update(part)
-                file.write(part)
-                size += len(part)
-            _sync(path, file)
-    except OSError as error:
-        raise failure("write", path, error) from error
-    return FileCopy(path.name, size, digest.hexdigest())
+        for part in parts:
+            writer.write(part)
+        return writer.finish()
+    finally:
+        writer.close()
+
+
+def copy_file(path: Path, target: Path, length: int | None = None) -> FileCopy:
+    """Copy the first bytes of a file, or all, to a new one, and make that durable."""
+    left = length if length is not None else path.stat().st_size
+    copied = write_file(target, pieces_of(path, left))
+    if copied.bytes < left:
+        raise Damage(f"{path}: it ends {left - copied.bytes} bytes earlier than a moment ago")
+    return copied
+
+
+def pieces_of(path: Path, length: int | None = None) -> Iterator[bytes]:
+    """The content of a file, or its first bytes."""
+    left = length if length is not None else path.stat().st_size
+    with path.open("rb") as file:
+        while left > 0 and (data := file.read(min(left, CHUNK_BYTES))):
+            left -= len(data)
+            yield data
 
 
 def digest_of(path: Path) -> FileCopy:
     """What a file is now."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while data := file.read(CHUNK_BYTES):
-            digest.update(data)
-            size += len(data)
+    for piece in pieces_of(path):
+        digest.update(piece)
+        size += len(piece)
     return FileCopy(path.name, size, digest.hexdigest())
-
-
-def _sync(path: Path, file: BufferedWriter) -> None:
-    try:
-        file.flush()
-        os.fsync(file.fileno())
-    except OSError as error:
-        raise failure("write", path, error) from error
 
 
 # ── whole folders ─────────────────────────────────────────────────────────────────────────────────────────────────
