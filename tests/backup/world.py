@@ -38,7 +38,7 @@ async def backed_up(
 ) -> Made:
     place = place_of(config)
     async with broker_of(place) as broker:
-        sources, _ = await sources_of(place, broker, nodes, durables, journals)
+        sources, _ = await sources_of(place, broker, nodes, durables, journals, everything=streams)
         return await make(sources, to, cluster=place.cluster, broker=broker, with_parts=streams)
 
 

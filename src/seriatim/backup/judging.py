@@ -66,7 +66,7 @@ async def compare(kept: KeptJournal, contents: Contents, broker: Broker | None, 
             return _never_heard(kept)
         if not last.is_ended and await claim.answers():
             text = (
-                f"it runs ({last.where}, since {last.since}) and writes on. The copy is refused as long as it runs, and "
+                f"it runs ({last.where}, since {last.since}) and writes on. The copy is refused while it runs, and "
                 "later if it has written more. To move it, stop it and copy again"
             )
             return Verdict(word="running", text=text)

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Source(Struct, kw_only=True):
     system: System
     name: str
     folder: Path | None = None
-    journal: FencedJournal | None = None
+    journal: Callable[[], FencedJournal] | None = None
 
 
 class Made(Struct):
@@ -51,7 +51,7 @@ async def make(
 ) -> Made:
     """Copy all of these into a new folder, whole or not at all. `with_parts`: also what the broker keeps; then no node
     may run. `broker` None: it is not asked about lives."""
-    with building(to, "--to") as folder:
+    with building(to) as folder:
         before = await _stopped(broker) if with_parts and broker is not None else {}
         journals, verdicts = [], []
         for source in sources:
@@ -136,7 +136,7 @@ async def _holder(source: Source, broker: Broker | None) -> str:
 
 async def _copy_from_broker(source: Source, target: Path) -> list[FileCopy]:
     assert source.journal is not None, "one of both is given"
-    recovered = await source.journal.read()
+    recovered = await source.journal().read()
     if recovered is None or (recovered.snapshot is None and not recovered.records):
         raise InputError(source.name, "its journal on the broker is not there, or empty", "copy it when it has run")
     return await asyncio.to_thread(write_journal, recovered, target)

@@ -6,7 +6,7 @@ command is ended in between, run it again: it goes on with what is not there yet
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ class Target(Struct, kw_only=True):
 
     kept: KeptJournal
     folder: Path | None = None
-    journal: FencedJournal | None = None
+    journal: Callable[[], FencedJournal] | None = None
 
 
 class PutBack(Struct):
@@ -55,7 +55,7 @@ async def put_back(
     left = [each for each in targets if each.kept.what not in there]
     for target in left:
         if target.folder is not None:
-            check_free(target.folder, "--to")
+            check_free(target.folder)
     parts: list[str] = []
     if with_parts and broker is not None:
         await asyncio.to_thread(_check_parts, folder, manifest)
@@ -87,7 +87,7 @@ async def _is_there(folder: Path, target: Target) -> bool:
     if target.folder is not None:
         return await asyncio.to_thread(_is_same, target.folder, target.kept)
     assert target.journal is not None, "one of both is given"
-    found = await target.journal.read()
+    found = await target.journal().read()
     return found is not None and found == await asyncio.to_thread(read_journal, folder / target.kept.folder)
 
 
@@ -106,11 +106,11 @@ async def _put_journal(folder: Path, target: Target) -> None:
         await asyncio.to_thread(_put_folder, source, target.kept, target.folder)
         return
     assert target.journal is not None, "one of both is given"
-    await target.journal.fill(await asyncio.to_thread(read_journal, source))
+    await target.journal().fill(await asyncio.to_thread(read_journal, source))
 
 
 def _put_folder(source: Path, kept: KeptJournal, folder: Path) -> None:
-    with building(folder, "--to") as part:
+    with building(folder) as part:
         for each in kept.files:
             if copy_file(source / each.name, part / each.name) != each:
                 raise JournalError(f"{source / each.name} has changed since a moment ago; nothing was put back")

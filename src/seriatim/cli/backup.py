@@ -90,7 +90,7 @@ async def _make(
     place: Place, to: Path, nodes: tuple[str, ...], durables: tuple[str, ...], journals: str | None, with_streams: bool
 ) -> Made:
     async with place.opened(is_needed=with_streams) as broker:
-        sources, away = await sources_of(place, broker, nodes, durables, journals)
+        sources, away = await sources_of(place, broker, nodes, durables, journals, everything=with_streams)
         for text in away:
             notice(text)
         if not sources and not with_streams:

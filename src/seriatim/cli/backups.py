@@ -1,7 +1,7 @@
 """What `seriatim backup` and `seriatim restore` share: where the cluster is, and where journals are."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,7 @@ class Place(Struct, kw_only=True):
 
     def durable(
         self, broker: Broker | None, name: str, journals: str | None
-    ) -> tuple[Path | None, FencedJournal | None]:
+    ) -> tuple[Path | None, Callable[[], FencedJournal] | None]:
         """Where the journal of a durable subscription is: a folder, or the broker."""
         if journals != BROKER:
             folder = Path(journals) if journals is not None else default_journals() / self.cluster
@@ -150,19 +150,29 @@ class Place(Struct, kw_only=True):
         if broker is None:
             raise InputError("--journals", "the broker does not answer, and the journal is there", "start it first")
         replicas = self.config.streams.replicas if self.config is not None else 1
-        found = broker.durable_journal(name, cluster=self.cluster, replicas=replicas)
-        return None, required(found, "--journals", "keeps no journals", "name the folder")
+
+        def journal() -> FencedJournal:
+            found = broker.durable_journal(name, cluster=self.cluster, replicas=replicas)
+            return required(found, "--journals", "keeps no journals", "name the folder")
+
+        return None, journal
 
 
 async def sources_of(
-    place: Place, broker: Broker | None, nodes: tuple[str, ...], durables: tuple[str, ...], journals: str | None
+    place: Place,
+    broker: Broker | None,
+    nodes: tuple[str, ...],
+    durables: tuple[str, ...],
+    journals: str | None,
+    *,
+    everything: bool = False,
 ) -> tuple[list[Source], list[str]]:
-    """The journals to copy, and what is said about those that are elsewhere."""
+    """The journals to copy, and what is said about those that are elsewhere. `everything`: all nodes, if not some."""
     sources: list[Source] = []
     away: list[str] = []
     if place.overlay is not None:
         sources = _of_overlay(place.overlay, nodes)
-    elif place.config is not None and (nodes or not durables):
+    elif place.config is not None and (nodes or everything or not durables):
         for node in _chosen(place.config, nodes):
             found = await _of_node(place.config, broker, node)
             if isinstance(found, Source):
@@ -203,10 +213,14 @@ async def _of_node(config: ClusterConfig, broker: Broker | None, node: Node) -> 
     return Source(system=system, name=node, journal=journal_on(broker, config, node))  # type: ignore[arg-type]
 
 
-def journal_on(broker: Broker, config: ClusterConfig, node: Node) -> FencedJournal:
-    """The journal of a node on the broker, with a connection of its own."""
-    journals = required(broker.journals(config.cluster, config.streams.replicas), "journal", "keeps no journals", "")
-    return journals.journal(node, connects=True)
+def journal_on(broker: Broker, config: ClusterConfig, node: Node) -> Callable[[], FencedJournal]:
+    """The journal of a node on the broker, each time with a connection of its own."""
+
+    def journal() -> FencedJournal:
+        journals = broker.journals(config.cluster, config.streams.replicas)
+        return required(journals, "journal", "keeps no journals", "name a folder").journal(node, connects=True)
+
+    return journal
 
 
 def _of_overlay(overlay: "OverlayConfig", nodes: tuple[str, ...]) -> list[Source]:

@@ -196,8 +196,8 @@ async def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     await write(folder, [[os.urandom(100_000)]])
     with (
         full_disk(50_000),
-        pytest.raises(JournalError, match="copy: cannot|cannot write"),
-        building(target, "to") as part,
+        pytest.raises(JournalError, match="cannot write"),
+        building(target) as part,
     ):
         copy_journal(folder, part)
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
@@ -208,11 +208,11 @@ async def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "made on the way" / "target"
-    with pytest.raises(ZeroDivisionError), building(target, "to") as part:
+    with pytest.raises(ZeroDivisionError), building(target) as part:
         (part / "file").write_text("x")
         raise ZeroDivisionError
     assert list(target.parent.iterdir()) == []
-    with building(target, "to") as part:
+    with building(target) as part:
         (part / "inner").mkdir()
         (part / "inner" / "file").write_text("x")
         assert not target.exists()
@@ -222,37 +222,37 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_taken_and_anything_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with building(tmp_path / "empty", "to") as part:
+    with building(tmp_path / "empty") as part:
         (part / "file").write_text("x")
     assert (tmp_path / "empty" / "file").exists()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "file").write_text("x")
-    for name, said in (("empty", "is not empty"), ("link", "is not a folder"), ("file", "is not a folder")):
-        with pytest.raises(InputError, match=said), building(tmp_path / name, "to"):
+    for name, said in (("empty", "it is not empty"), ("link", "is not a folder"), ("file", "is not a folder")):
+        with pytest.raises(InputError, match=said), building(tmp_path / name):
             raise AssertionError("nothing begins")
 
 
 async def test_a_folder_with_a_journal_is_refused_and_its_process_named(tmp_path: Path) -> None:
     journal, _ = await opened(tmp_path / "journal")
-    with pytest.raises(InputError, match=f"in use by process {os.getpid()}"), building(tmp_path / "journal", "to"):
+    with pytest.raises(InputError, match=f"in use by process {os.getpid()}"), building(tmp_path / "journal"):
         raise AssertionError("nothing begins")
     await journal.close()
-    with pytest.raises(InputError, match="there is a journal in"), building(tmp_path / "journal", "to"):
+    with pytest.raises(InputError, match="there is a journal in it"), building(tmp_path / "journal"):
         raise AssertionError("nothing begins")
 
 
 def test_two_that_make_one_folder(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    with building(target, "to") as part:
+    with building(target) as part:
         (part / "file").write_text("first")
-        with pytest.raises(InputError, match="another process is making"), building(target, "to"):
+        with pytest.raises(InputError, match="another process is making it"), building(target):
             raise AssertionError("nothing begins")
     assert (target / "file").read_text() == "first"
 
 
 def test_somebody_was_faster(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    with pytest.raises(InputError, match="somebody has put something into"), building(target, "to") as part:
+    with pytest.raises(InputError, match="somebody has just put something into it"), building(target) as part:
         (part / "file").write_text("ours")
         target.mkdir()
         (target / "lock").write_text("theirs")
@@ -263,7 +263,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from seriatim.runtime.journal.copying import building
-with building(Path(sys.argv[1]), "to") as part:
+with building(Path(sys.argv[1])) as part:
     (part / "half").write_text("half")
     print("there", flush=True)
     sys.stdin.read()
@@ -284,7 +284,7 @@ def test_a_killed_process_leaves_nothing_in_the_way(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
     wait(lambda: child.poll() is not None, "the child to be gone")
     assert not target.exists()
-    with building(target, "to") as part:
+    with building(target) as part:
         assert list(part.iterdir()) == []
         (part / "whole").write_text("whole")
     assert [path.name for path in tmp_path.rglob("*")] == ["target", "whole"]

@@ -4,7 +4,8 @@ A stream that is put back has its configuration, positions, times and consumers.
 everything, so a stream is there as it was, or not at all. The pieces are the server's own format; their content is
 checked by the server when it copies (`jsck`) and when it takes them.
 
-*Order.* Lives come first: a node that finds itself registered and has no journal does not act. Journals come last.
+*Order.* Lives come first: a node that finds itself registered and has no journal does not act. The layout is next,
+which a process would make that is started. Journals come last.
 """
 
 import asyncio
@@ -95,9 +96,8 @@ class NatsCopies:
         return any(subject.startswith(prefixes) for subject in stream.config.subjects)
 
     def _rank(self, name: str) -> int:
-        if name == self._names.lives_stream:
-            return 0
-        return 2 if "-journal-" in name else 1
+        first = (self._names.lives_stream, self._names.register_stream("layout"))
+        return first.index(name) if name in first else 3 if "-journal-" in name else 2
 
     async def look(self, name: str) -> Part | None:
         try:

@@ -104,8 +104,11 @@ def _files(folder: Path) -> JournalFiles:
 def copy_journal(folder: Path, target: Path) -> JournalCopy:
     """Copy the journal into an empty folder. Damage: it cannot be read. JournalError: the disk does not take it."""
     files, had_lock = _files(folder), (folder / LOCK).exists()
-    with kept_from_others(folder) as holder:
-        copied = _copy_patiently(files, target) if holder else _copy_once(files, target)
+    try:
+        with kept_from_others(folder) as holder:
+            copied = _copy_patiently(files, target) if holder else _copy(files, files.read(), target)
+    except OSError as error:
+        raise failure("copy the journal", folder, error) from error
     if not had_lock:  # somebody may have opened it for the first time
         with kept_from_others(folder) as later:
             holder = later
@@ -113,25 +116,20 @@ def copy_journal(folder: Path, target: Path) -> JournalCopy:
 
 
 def _copy_patiently(files: JournalFiles, target: Path) -> list[FileCopy]:
-    """What is seen once may be a writer that removes or writes what is being read. Damage is seen twice."""
+    """A writer removes files, and writes what is being read. So damage counts if it is seen twice."""
     before = ""
     for _ in range(READINGS_MAX):
         try:
-            return _copy_once(files, target)
-        except JournalError as error:
+            return _copy(files, files.read(), target)
+        except FileNotFoundError:
+            pass
+        except Damage as error:
             if str(error) == before:
                 raise
             before = str(error)
         _remove_content(target)
         time.sleep(AGAIN_S)
     raise JournalError(f"{files.folder}: it changes faster than it can be copied; stop the process, and try again")
-
-
-def _copy_once(files: JournalFiles, target: Path) -> list[FileCopy]:
-    try:
-        return _copy(files, files.read(), target)
-    except OSError as error:
-        raise failure("copy the journal", files.folder, error) from error
 
 
 def _copy(files: JournalFiles, reading: Reading, target: Path) -> list[FileCopy]:
@@ -246,7 +244,7 @@ def digest_of(path: Path) -> FileCopy:
 
 
 @contextlib.contextmanager
-def building(folder: Path, field: str) -> Iterator[Path]:
+def building(folder: Path) -> Iterator[Path]:
     """A folder to fill, which becomes `folder` if nothing is raised. InputError: there is something in `folder`.
 
     Whoever kills this process in between leaves the unfinished folder, which the next one empties, and nothing else.
@@ -254,7 +252,7 @@ def building(folder: Path, field: str) -> Iterator[Path]:
     import fcntl
 
     folder = folder.absolute()
-    check_free(folder, field)
+    check_free(folder)
     part = folder.with_name(f".{folder.name}.unfinished")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -266,7 +264,7 @@ def building(folder: Path, field: str) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(field, f"another process is making {folder}", "wait for it, or name another one") from None
+            raise InputError(str(folder), "another process is making it", "wait for it, or name another one") from None
         try:
             if not os.path.samestat(part.stat(), os.fstat(lock)):
                 raise FileNotFoundError(errno.ENOENT, "another process has just made it")
@@ -275,7 +273,7 @@ def building(folder: Path, field: str) -> Iterator[Path]:
             raise failure("begin the folder", part, error) from error
         try:
             yield part
-            _finish(part, folder, field)
+            _finish(part, folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 _remove_content(part)
@@ -285,23 +283,23 @@ def building(folder: Path, field: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def check_free(folder: Path, field: str) -> None:
+def check_free(folder: Path) -> None:
     """InputError: this is not a free place for a folder."""
     try:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise InputError(field, f"{folder} is not a folder", "name a new folder")
+            raise InputError(str(folder), "it is not a folder", "name a new folder")
         if not folder.exists():
             return
         if has_journal(folder):
             with kept_from_others(folder) as holder:
                 if holder:
-                    raise InputError(field, f"the journal in {folder} is in use by process {holder}", "stop that first")
-            problem = f"there is a journal in {folder}"
-            raise InputError(field, problem, "move it away if it is older or damaged; nothing was changed")
+                    raise InputError(str(folder), f"its journal is in use by process {holder}", "stop that first")
+            fix = "move it away if it is older or damaged; nothing was changed"
+            raise InputError(str(folder), "there is a journal in it", fix)
         if any(folder.iterdir()):
-            raise InputError(field, f"{folder} is not empty", "name a new folder")
+            raise InputError(str(folder), "it is not empty", "name a new folder")
         if folder.is_mount():
-            raise InputError(field, f"{folder} is a mounted disk by itself", "name a folder on it")
+            raise InputError(str(folder), "it is a mounted disk by itself", "name a folder on it")
     except OSError as error:
         raise failure("look into the folder", folder, error) from error
 
@@ -314,7 +312,7 @@ def _remove_content(folder: Path) -> None:
             path.unlink()
 
 
-def _finish(part: Path, folder: Path, field: str) -> None:
+def _finish(part: Path, folder: Path) -> None:
     try:
         for inner in [path for path in part.rglob("*") if path.is_dir()]:
             sync_folder(inner)
@@ -323,5 +321,5 @@ def _finish(part: Path, folder: Path, field: str) -> None:
         sync_folder(folder.parent)
     except OSError as error:
         if folder.exists() and any(folder.iterdir()):
-            raise InputError(field, f"somebody has put something into {folder}", "name a new folder") from None
+            raise InputError(str(folder), "somebody has just put something into it", "name a new folder") from None
         raise failure("put the folder in its place", folder, error) from error
