@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from seriatim.backup.manifest import System
 from seriatim.client.tree.durable import Past, read_past
-from seriatim.model import InputError, JournalError, SeriatimError
+from seriatim.model import InputError
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.runtime import Recovered
 
@@ -22,12 +22,7 @@ class Contents(Struct):
 
 def contents_of(system: System, name: str, recovered: Recovered) -> Contents:
     """JournalError: it cannot be read. InputError: it is the journal of another one."""
-    try:
-        return _READERS[system](name, recovered)
-    except SeriatimError:
-        raise
-    except Exception as error:  # a machine that steps through what it has not written
-        raise JournalError(f"the journal of {name} cannot be replayed: {type(error).__name__}: {error}") from error
+    return _READERS[system](name, recovered)
 
 
 def _node(name: str, recovered: Recovered) -> Contents:

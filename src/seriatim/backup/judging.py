@@ -139,7 +139,7 @@ def _older(last: Life, problem: str, fix: str) -> Verdict:
 def _newest(kept: KeptJournal, is_proven: bool, what: str) -> Verdict:
     if is_proven:
         return Verdict(word="newest", text=f"nothing was written since: {what} can go on with it, on any machine")
-    limit = "a second" if kept.system == "tree" else "two seconds"
+    limit = "second" if kept.system == "tree" else "two seconds"
     text = f"the newest as far as the broker knows, which is told every {limit}: {what} can go on with it"
     if kept.holder:
         text += ". It was copied while it ran: if the disk that it had is still there, use what is on that"

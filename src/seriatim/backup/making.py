@@ -8,7 +8,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from seriatim import __version__
 from seriatim.backup.contents import Contents, contents_of
 from seriatim.backup.judging import MAY_BE_USED, Verdict, compare, kind_of, registered, runs
 from seriatim.backup.manifest import STREAMS, KeptJournal, KeptPart, Manifest, System, write_manifest
@@ -46,11 +45,12 @@ async def make(
     *,
     cluster: str,
     broker: Broker | None,
+    program: str = "",
     not_asked: str = "",
     with_parts: bool = False,
 ) -> Made:
     """Copy all of these into a new folder, whole or not at all. `with_parts`: also what the broker keeps; then no node
-    may run. `broker` None: it is not asked about lives."""
+    may run. `broker` None: it is not asked about lives. `program`: the version that makes it."""
     with building(to) as folder:
         before = await _stopped(broker) if with_parts and broker is not None else {}
         journals, verdicts = [], []
@@ -69,7 +69,7 @@ async def make(
             raise RequestRefused("a node was started while its streams were copied; stop all nodes, and try again")
         manifest = Manifest(
             cluster=cluster,
-            program=__version__,
+            program=program,
             host=socket.gethostname(),
             made_at=_now(),
             journals=journals,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from seriatim import __version__
 from seriatim.backup.judging import GOOD, Verdict
 from seriatim.backup.making import Made, make
 from seriatim.backup.manifest import KeptJournal, Manifest, read_manifest
@@ -96,7 +97,13 @@ async def _make(
         if not sources and not with_streams:
             raise InputError("--config", "no journal that it names is on this machine", "run this where the nodes run")
         return await make(
-            sources, to, cluster=place.cluster, broker=broker, not_asked=place.not_asked, with_parts=with_streams
+            sources,
+            to,
+            cluster=place.cluster,
+            broker=broker,
+            program=__version__,
+            not_asked=place.not_asked,
+            with_parts=with_streams,
         )
 
 
