@@ -231,3 +231,45 @@ async def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
         core = structs.replace(config, broker=server.url.replace("nats", "nats+core", 1), mode="ticket")
         with pytest.raises(SeriatimError, match="registers no lives"):
             await backed_up(core, tmp_path / "copy", streams=True)
+
+
+async def test_slots_and_tickets_are_as_they_were(tmp_path: Path) -> None:
+    """Ticket mode, two nodes: numbers that were granted are not granted again."""
+    async with running_server(tmp_path / "nats") as server:
+        config = configured(made_folder(tmp_path / "cluster"), server.url, TREE, mode="ticket", homes={"orders": "eu"})
+        async with serving(config):
+            await published(config, "early")
+        await backed_up(config, tmp_path / "copy", streams=True)
+    async with running_server(tmp_path / "new nats") as server:
+        config = moved(config, server, tmp_path / "new")
+        await restored(config, tmp_path / "copy", streams=True)
+        async with (
+            serving(config),
+            connect(config.broker, cluster=config.cluster, timeout_s=60.0) as bus,
+            bus.subscribe("orders", "prices") as events,
+        ):
+            await bus.publish("orders", b"late order")
+            await bus.publish("prices", b"late price")
+            found = [await events.next(60) for _ in range(2)]
+            assert [(each.number, each.data) for each in found] == [(4, b"late order"), (4, b"late price")]
+
+
+async def test_buckets_are_copied_with_their_names(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "nats") as server:
+        config = configured(made_folder(tmp_path / "cluster"), server.url, {"root": {}}, streams={"buckets": 2})
+        async with serving(config):
+            await published(config, "early")
+        made = await backed_up(config, tmp_path / "copy", streams=True)
+        assert sum(each.part.topic.startswith("bucket-") for each in made.manifest.parts) > 0
+        before = await states(server)
+    async with running_server(tmp_path / "new nats") as server:
+        config = moved(config, server, tmp_path / "new")
+        await restored(config, tmp_path / "copy", streams=True)
+        assert await states(server) == before
+        async with (
+            serving(config),
+            connect(config.broker, cluster=config.cluster, timeout_s=60.0) as bus,
+            bus.subscribe("orders", "prices", start="first") as events,
+        ):
+            await bus.publish("orders", b"late")
+            assert [(await events.next(60)).data for _ in range(7)][-1] == b"late"
