@@ -166,9 +166,7 @@ async def test_what_was_ended_in_between_is_done_again(
         with pytest.raises(Behind, match="has lost its journal"):
             async with serving(config, ["eu"]):
                 raise AssertionError("it acts")
-        (config.folder / f"journal-{config.cluster}.eu" / "lock").unlink()
-        for path in (config.folder / f"journal-{config.cluster}.eu").iterdir():
-            path.unlink()
+        assert (config.folder / f"journal-{config.cluster}.eu" / "lock").exists(), "it has begun one, in vain"
     done = await restored(config, copy, journals=place, streams=True)
     assert len([each for each in done.there if each != "node root"]) >= ends_after
     await goes_on(config)

@@ -19,14 +19,15 @@ from tests.waiting import wait
 
 
 class Machine:
-    """A folder with the file of a cluster of one node: another folder stands for another machine."""
+    """A folder with the file of a cluster of one node: another folder stands for another machine, whose name is that of
+    the first."""
 
-    def __init__(self, server: NatsServer, cluster: str, folder: Path) -> None:
+    def __init__(self, server: NatsServer, cluster: str, folder: Path, port: int = 0) -> None:
         folder.mkdir()
-        self.folder, self.cluster, self.url = folder, cluster, server.url
+        self.folder, self.cluster, self.url, self.port = folder, cluster, server.url, port or free_port()
         self.file = folder / "cluster.toml"
         self.file.write_text(
-            f'cluster = "{cluster}"\nbroker = "{self.url}"\nnodes.root.address = "127.0.0.1:{free_port()}"\n'
+            f'cluster = "{cluster}"\nbroker = "{self.url}"\nnodes.root.address = "127.0.0.1:{self.port}"\n'
         )
         self.journal = folder / f"journal-{cluster}.root"
 
@@ -81,7 +82,7 @@ def test_a_copy_of_a_node_under_load_and_one_after_a_kill(machine: Machine, tmp_
         code, rows, _ = machine.does("backup", "--to", late)
         assert (code, rows[0]["is"], rows[0]["holder"]) == (0, "newest", "")
         assert "as far as the broker knows" in rows[0]["why"]
-        there = Machine(shared_server(), machine.cluster, tmp_path / "there")
+        there = Machine(shared_server(), machine.cluster, tmp_path / "there", machine.port)
         code, _, err = there.does("restore", early)
         assert (code, "older: not good to go on from" in err, there.journal.exists()) == (1, True, False)
         shutil.copytree(early / "node-root", there.journal)

@@ -57,7 +57,7 @@ async def make(
         for source in sources:
             kept, contents = await _copy(source, folder, broker)
             if with_parts and kept.holder:
-                raise RequestRefused(f"{kept.what} runs ({kept.holder}); stop all nodes, then copy the streams")
+                raise RequestRefused(f"{kept.what} runs ({kept.holder}); stop it, and all nodes, then copy the streams")
             journals.append(kept)
             verdict = await compare(kept, contents, broker, not_asked)
             verdicts.append(verdict)

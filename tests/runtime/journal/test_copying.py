@@ -236,8 +236,35 @@ async def test_a_folder_with_a_journal_is_refused_and_its_process_named(tmp_path
     journal, _ = await opened(tmp_path / "journal")
     with pytest.raises(InputError, match=f"in use by process {os.getpid()}"), building(tmp_path / "journal"):
         raise AssertionError("nothing begins")
+    await journal.append([b"a record"])
     await journal.close()
     with pytest.raises(InputError, match="there is a journal in it"), building(tmp_path / "journal"):
+        raise AssertionError("nothing begins")
+
+
+async def test_a_journal_that_was_begun_in_vain_is_in_nobodys_way(tmp_path: Path) -> None:
+    """A node that finds its journal lost has made the folder, and is perhaps started again and again."""
+    target = tmp_path / "journal"
+    await write(target, [])
+    with building(target) as part:
+        (part / "segment-00000001.log").write_text("ours")
+        journal, _ = await opened(target)
+        await journal.close()
+    assert [path.read_text() for path in target.iterdir()] == ["ours"]
+    other = tmp_path / "other"
+    journal, _ = await opened(other)
+    with pytest.raises(InputError, match="in use by process"), building(other):
+        raise AssertionError("nothing begins")
+    await journal.close()
+    with pytest.raises(InputError, match="somebody has just put something into it"), building(other):
+        journal, _ = await opened(other)
+    await journal.append([b"a record"])
+    await journal.close()
+    assert (await read(other)).records == [b"a record"]
+    (tmp_path / "strange").mkdir()
+    await write(tmp_path / "strange", [])
+    (tmp_path / "strange" / "letter").write_text("x")
+    with pytest.raises(InputError, match="there is a journal in it"), building(tmp_path / "strange"):
         raise AssertionError("nothing begins")
 
 

@@ -284,7 +284,7 @@ def building(folder: Path) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> None:
-    """InputError: this is not a free place for a folder."""
+    """InputError: this is not a free place for a folder. A journal without records is free."""
     try:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise InputError(str(folder), "it is not a folder", "name a new folder")
@@ -294,6 +294,8 @@ def check_free(folder: Path) -> None:
             with kept_from_others(folder) as holder:
                 if holder:
                     raise InputError(str(folder), f"its journal is in use by process {holder}", "stop that first")
+                if _is_unused(folder):
+                    return
             fix = "move it away if it is older or damaged; nothing was changed"
             raise InputError(str(folder), "there is a journal in it", fix)
         if any(folder.iterdir()):
@@ -302,6 +304,25 @@ def check_free(folder: Path) -> None:
             raise InputError(str(folder), "it is a mounted disk by itself", "name a folder on it")
     except OSError as error:
         raise failure("look into the folder", folder, error) from error
+
+
+def _is_unused(folder: Path) -> bool:
+    """Whether a process has begun a journal here, and has never written to it: it has found that it lost its own."""
+    if any(path.name != LOCK and not is_of_journal(path.name) for path in folder.iterdir()):
+        return False
+    try:
+        recovered = JournalFiles(folder).read().recovered
+    except JournalError:
+        return False
+    return recovered.snapshot is None and not recovered.records
+
+
+def _clear_unused(folder: Path) -> None:
+    """Remove such a journal. A process that is starting finds it in use, or makes another one, which is in the way."""
+    if folder.exists() and has_journal(folder):
+        with kept_from_others(folder) as holder:
+            if not holder and _is_unused(folder):
+                _remove_content(folder)
 
 
 def _remove_content(folder: Path) -> None:
@@ -317,6 +338,7 @@ def _finish(part: Path, folder: Path) -> None:
         for inner in [path for path in part.rglob("*") if path.is_dir()]:
             sync_folder(inner)
         sync_folder(part)
+        _clear_unused(folder)
         part.rename(folder)
         sync_folder(folder.parent)
     except OSError as error:
