@@ -14,8 +14,9 @@ PACKAGE = REPOSITORY / "src" / "seriatim"
 TESTS = REPOSITORY / "tests"
 LINES_MAX = 500
 
-# model ← order ← protocols ← runtime ← brokers ← server ← live ← client. A room may import itself and what stands here;
-# a new room must be added, so that its place is a decision. The root package exports; cli and demo join everything.
+# model ← order ← protocols ← runtime ← brokers ← server ← live ← client ← backup. A room may import itself and what
+# stands here; a new room must be added, so that its place is a decision. The root package exports; cli and demo join
+# everything.
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "order": {"model"},
@@ -27,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "live": {"model", "order", "protocols", "runtime", "brokers", "server"},
     "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "live", "audit"},
+    "backup": {"model", "order", "protocols", "runtime", "brokers", "server", "live", "client"},
     "pipeline": {"model", "order", "filters", "protocols", "audit", "brokers"},
     "lab": {"model", "order", "filters", "protocols", "audit"},
 }

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from seriatim.model import InputError, JournalError, Number, Position, RequestRefused, Topic
 from seriatim.protocols.with_broker import OrderRead
-from seriatim.runtime import Journal
+from seriatim.runtime import Journal, Recovered
 
 BROKER = "broker:"  # in place of a folder: the log is kept on the broker
 IN_FLIGHT = 2_000
@@ -95,6 +95,12 @@ class FencedJournal(Journal, Protocol):
     async def wait_until_silent(self, silent_s: float) -> None:
         """Return when nobody has written for `silent_s`. The wait has no limit."""
 
+    async def read(self) -> Recovered | None:
+        """Read everything, without becoming the writer: also while somebody writes. None: there is no such journal."""
+
+    async def fill(self, recovered: Recovered) -> None:
+        """Make the journal, with this in it: whole, or not to be opened. RequestRefused: there is one already."""
+
 
 class FencedJournals(Protocol):
     """Journals on the broker. They have a connection of their own, which is opened and closed here."""
@@ -113,6 +119,50 @@ class FencedJournals(Protocol):
 
     async def close(self) -> None:
         """Disconnect, after the journals are closed. May be called twice."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One part of what a broker keeps of a cluster. `first` and `last`: positions of its `messages`.
+
+    `topic`: whose log it is; empty: it is written by sequencers, or by clients about themselves. `about`: what the
+    broker needs to make it again.
+    """
+
+    name: str
+    topic: Topic = ""
+    about: bytes = b""
+    first: int = 0
+    last: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+class Copies(Protocol):
+    """All that a broker keeps of a cluster, to be copied and put back as it was."""
+
+    async def parts(self) -> list[Part]:
+        """Everything there is, in the order in which it is to be put back: until all is there, no node acts.
+
+        InputError: a part cannot be copied.
+        """
+
+    async def look(self, name: str) -> Part | None:
+        """The part of this name, as it is there now. None: there is none."""
+
+    def read(self, name: str) -> "CopyStream":
+        """One part, piece by piece."""
+
+    async def write(self, part: Part, pieces: AsyncIterator[bytes]) -> None:
+        """Put a part back, whole or not at all. RequestRefused: the broker does not take it, or it is there already."""
+
+
+class CopyStream(Protocol):
+    """A part that is being copied. `part` is known once the last piece was read."""
+
+    part: Part
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """What to keep. ConnectionFailed, RequestRefused: it is not complete."""
 
 
 class OrderBounds(Struct, frozen=True):

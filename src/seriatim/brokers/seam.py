@@ -37,6 +37,7 @@ from seriatim.brokers.bulk import BulkReader
 from seriatim.brokers.capabilities import (
     IN_FLIGHT,
     BrokerServer,
+    Copies,
     FencedJournal,
     FencedJournals,
     LogFacts,
@@ -50,7 +51,7 @@ from seriatim.brokers.capabilities import (
 )
 from seriatim.brokers.lives import Lives
 from seriatim.brokers.naming import check_topic
-from seriatim.model import Address, Node, SeriatimError, Topic
+from seriatim.model import Address, Node, Number, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
 
 Deliver: TypeAlias = Callable[[Payload], None]
@@ -253,6 +254,15 @@ class Broker:
     def order_log(self) -> OrderLog | None:
         """The order of all events, to be read."""
         return None
+
+    @property
+    def copies(self) -> Copies | None:
+        """Copies of all that is kept of the cluster."""
+        return None
+
+    async def stamped_to(self, node: Node) -> dict[Topic, Number]:
+        """How far the stamps of each topic are kept that this node has written. Changes nothing."""
+        return {}
 
     async def topic_logs(self) -> dict[Topic, LogFacts] | None:
         """The logs of topics (or buckets) that there are. Makes none. None: this broker keeps no logs."""

@@ -38,6 +38,8 @@ GROUPS = {
         "durables": "List durable subscriptions and how far they are; remove them.",
         "accept": "Accept that the stream of a topic was deleted on purpose.",
         "order": "Print the order log: one order of all events.",
+        "backup": "Copy journals and streams; say what a copy is good for.",
+        "restore": "Put a backup back, as far as it is good for that.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },
     "Logs and archives": {
@@ -57,7 +59,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
-JUDGES = frozenset({"audit", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
+JUDGES = frozenset({"audit", "backup", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
 FAILED, BAD_INPUT, UNDONE, UNKNOWN, INTERRUPTED = 1, 2, 2, 3, 130
 
 

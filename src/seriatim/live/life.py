@@ -25,6 +25,18 @@ ASK_STATUS_S = 1.0
 HEAL = "remove this one and heal the node ({start} --heal)"
 
 
+def why_older(last: Life | None, journal_epoch: int, records: int) -> str:
+    """Why a journal of this epoch, with so many records, is older than the last life has said. Empty: it is not."""
+    if last is None or EPOCH not in last.numbers:
+        return ""
+    acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
+    if journal_epoch < acted:
+        return f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
+    if journal_epoch == acted and records < written:
+        return f"it has {records} records of epoch {acted}, and the node has written {written}"
+    return ""
+
+
 class NodeLife:
     """`where`: the journal, for people. `lost`: what to do if it is lost; {start} is how the node is started."""
 
@@ -71,21 +83,13 @@ class NodeLife:
         Epoch 0: it is empty. That is fine if the journals before it had no records either.
         """
         last = self.last
-        if last is None or EPOCH not in last.numbers:
-            return
-        acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
-        if not journal_epoch:
-            if written:
-                was = f"it is empty, and the node has run in epoch {acted} and written {written} records"
+        if not journal_epoch and last is not None and EPOCH in last.numbers:
+            if written := last.numbers.get(RECORDS, 0):
+                was = f"it is empty, and the node has run in epoch {last.numbers[EPOCH]} and written {written} records"
                 raise self.behind(f"the journal of {self.node} ({self._where}) was lost: {was}")
             return
-        if journal_epoch < acted:
-            problem = f"it ends in epoch {journal_epoch}, and the node has run in epoch {acted} since"
-        elif journal_epoch == acted and records < written:
-            problem = f"it has {records} records of epoch {acted}, and the node has written {written}"
-        else:
-            return
-        raise self.behind(f"the journal of {self.node} ({self._where}) is an older copy: {problem}")
+        if problem := why_older(last, journal_epoch, records):
+            raise self.behind(f"the journal of {self.node} ({self._where}) is an older copy: {problem}")
 
     def behind(self, what: str) -> Behind:
         """The error for a journal that must not be used, with what helps."""

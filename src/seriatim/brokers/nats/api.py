@@ -98,6 +98,7 @@ class StreamConfig(Struct):
     name: str = ""
     subjects: list[str] = field(default_factory=list)
     retention: str = "limits"
+    storage: str = "file"
     no_ack: bool = False
     sealed: bool = False
     allow_direct: bool = False
@@ -281,7 +282,10 @@ class Api:
 
     async def _ask(self, kind: type[A], request: str, what: str, question: dict[str, Any] | None = None) -> A:
         """The answer to a request. `what`: the request in words, for errors."""
-        data = msgspec.json.encode(question) if question is not None else b""
+        return await self.ask(kind, request, what, msgspec.json.encode(question) if question is not None else b"")
+
+    async def ask(self, kind: type[A], request: str, what: str, data: bytes) -> A:
+        """The same, for a question that is encoded already."""
         reply = await self.link.call(f"{self.prefix}.{request}", data, timeout_s=self._timeout_s)
         return _decoded(reply, kind, request, what)
 

@@ -15,6 +15,7 @@ from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.channels import decode_mark, furthest, is_end, is_mark, last_number
+from seriatim.brokers.nats.copies import NatsCopies
 from seriatim.brokers.nats.facts import logs_among
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
@@ -27,7 +28,7 @@ from seriatim.brokers.nats.register import NatsRegister
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
-from seriatim.brokers.nats.stamps import stamped_log
+from seriatim.brokers.nats.stamps import stamped_log, stamped_to
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
@@ -80,6 +81,10 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
     @property
     def lives(self) -> NatsLives:
         return self._lives
+
+    @property
+    def copies(self) -> NatsCopies:
+        return NatsCopies(self.api, self.names)
 
     async def topic_logs(self) -> dict[Topic, LogFacts]:
         return logs_among(await self.api.all_streams(), self.names)
@@ -153,6 +158,12 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
             return decode_mark(last.data, "").epoch if is_mark(last.data) else decode_stamps(last.data, "")[-1].epoch
         except RemoteError:
             return 0
+
+    async def stamped_to(self, node: Node) -> dict[Topic, Number]:
+        try:
+            return await stamped_to(self.streams, node)
+        except StreamNotFound:
+            return {}
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> JetStreamPort:
         self._check_open()

@@ -69,6 +69,22 @@ class Lane(Struct):
     is_ended: bool = False  # that it was removed is the last thing
 
 
+async def stamped_to(streams: Streams, node: Node) -> dict[Topic, Number]:
+    """How far the stamps of each topic are kept on the channel of this node. StreamNotFound: there is none."""
+    names, api, stream = streams.names, streams.api, streams.names.stamps_stream(node)
+    found = await api.subjects(stream, names.stamps_subject(node))
+    topics = [unescape(subject.rpartition(".")[2]) for subject in sorted(found - {names.begun_subject(node)})]
+    stamped: dict[Topic, Number] = {}
+    for at in range(0, len(topics), READ_TOGETHER):
+        some = topics[at : at + READ_TOGETHER]
+        subjects = [names.stamps_subject(node, topic) for topic in some]
+        lasts = await asyncio.gather(*(api.message(stream, {"last_by_subj": each}) for each in subjects))
+        for topic, last in zip(some, lasts, strict=True):
+            if last is not None:  # else retention has just removed it
+                stamped[topic] = last_number(last.data, last.subject)
+    return stamped
+
+
 class StampChannel:
     """The stamps of one home node."""
 
@@ -105,7 +121,7 @@ class StampChannel:
                 if latest < epoch:
                     headers = {EXPECTED_IN_STREAM: str(end)}
                     end = (await self._streams.api.publish(subject, str(epoch).encode(), headers)).seq
-                stamped = await self._read_all(stream)
+                stamped = await stamped_to(self._streams, self._node)
             except (WrongLastSequence, StreamNotFound):  # the earlier life still writes; or somebody deletes the stream
                 self._streams.forget_other(stream)
                 await self._streams.stamps(self._node)
@@ -117,23 +133,6 @@ class StampChannel:
         end = (await self._streams.api.info(stream)).state.last_seq
         begun = await self._streams.api.message(stream, {"last_by_subj": self._streams.names.begun_subject(self._node)})
         return end, int(begun.data) if begun is not None and begun.data.isdigit() else 0
-
-    async def _read_all(self, stream: str) -> dict[Topic, Number]:
-        """How far the stamps of each topic are kept."""
-        begun = self._streams.names.begun_subject(self._node)
-        found = await self._streams.api.subjects(stream, self._streams.names.stamps_subject(self._node))
-        topics = [unescape(subject.rpartition(".")[2]) for subject in sorted(found - {begun})]
-        stamped: dict[Topic, Number] = {}
-        for at in range(0, len(topics), READ_TOGETHER):
-            some = topics[at : at + READ_TOGETHER]
-            subjects = [self._streams.names.stamps_subject(self._node, topic) for topic in some]
-            lasts = await asyncio.gather(
-                *(self._streams.api.message(stream, {"last_by_subj": each}) for each in subjects)
-            )
-            for topic, last in zip(some, lasts, strict=True):
-                if last is not None:  # else retention has just removed it
-                    stamped[topic] = last_number(last.data, last.subject)
-        return stamped
 
     def _fenced(self, epoch: int, latest: int) -> Begun:
         self._later = latest

@@ -104,6 +104,18 @@ def _has_topics(life: Life) -> bool:
     return any(key.startswith(TOPIC) for key in life.numbers)
 
 
+def why_behind(past: Past, last: Life) -> str | None:
+    """Why a journal is not the one of the last life, or not as far. None: it is."""
+    if REMOVED in last.numbers and not past.is_empty:
+        return "an operator has removed the subscription since, and the nodes have forgotten it"
+    if not _has_topics(last):
+        return None
+    if all(each.holder != last.holder for each in past.lives):
+        return "it is empty" if past.is_empty else "it is older, or of another subscriber: it ends before that life"
+    told = last.numbers.get(COUNT, 0)
+    return f"it is older: it has {past.count} of {told} acknowledged messages" if past.count < told else None
+
+
 class JournalPlace(Struct, frozen=True):
     """Where the journal is, if it is a folder. `number`: of the folder itself; a copy has another one."""
 
@@ -162,7 +174,7 @@ class DurableLife:
             if not self._place.is_that_of(last):
                 fix = "stop that process first, or subscribe under another name"
                 await self._ask(refuse_if_taken(claim, f"durable subscription {name!r}", fix))
-            if (problem := self._why_behind(past, last)) is not None:
+            if (problem := why_behind(past, last)) is not None:
                 if not accept:
                     raise Behind(self._explained(problem, last))
                 is_anew = True
@@ -261,16 +273,6 @@ class DurableLife:
     def _numbers(self, acknowledged: Mapping[Topic, Number]) -> dict[str, int]:
         topics = {f"{TOPIC}{topic}": number for topic, number in sorted(acknowledged.items())}
         return {COUNT: self._count, TIME: int(time.time() * 1000), FOLDER: self._place.number, **topics}
-
-    def _why_behind(self, past: Past, last: Life) -> str | None:
-        if REMOVED in last.numbers and not past.is_empty:
-            return "an operator has removed the subscription since, and the nodes have forgotten it"
-        if not _has_topics(last):
-            return None
-        if all(each.holder != last.holder for each in past.lives):
-            return "it is empty" if past.is_empty else "it is older, or of another subscriber: it ends before that life"
-        told = last.numbers.get(COUNT, 0)
-        return f"it is older: it has {past.count} of {told} acknowledged messages" if past.count < told else None
 
     def _explained(self, problem: str, last: Life) -> str:
         here = f"the journal in {self._place.folder}" if self._place.folder else "the journal given here"

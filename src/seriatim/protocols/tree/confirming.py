@@ -85,7 +85,7 @@ class ConfirmedNode(LinkedNode):
                 return self._idle_or_asking()
             if message.epoch != self.epoch and message.latest <= self.epoch:  # to another life, whose stamps may follow
                 return self._idle_or_asking()
-            return self._outdate_or(self._compare_broker(message), BROKER, now)
+            return self._outdate_or(self.compare_broker(message), BROKER, now)
         if type(message) is Frame and source in self.state.links:
             return self._take_frame(source, message, now)
         if self._waits_for:
@@ -206,7 +206,7 @@ class ConfirmedNode(LinkedNode):
             return Outdated(source, f"{frame.acknowledged} of its messages were received; {known}")
         return None
 
-    def _compare_broker(self, begun: Begun) -> Outdated | None:
+    def compare_broker(self, begun: Begun) -> Outdated | None:
         """Whether the broker has seen more of this node than its journal knows."""
         if begun.latest > self.epoch:
             return Outdated(BROKER, "it has heard of a later epoch", begun.latest)

@@ -14,7 +14,6 @@ what is on the disk.
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,26 +24,20 @@ from seriatim.model import Closed, JournalError
 from seriatim.runtime.journal.interface import Recovered
 from seriatim.runtime.journal.layout import (
     SEGMENT_HEADER_BYTES,
-    Damage,
     Scan,
     SnapshotFile,
-    damage,
     failure,
     frame,
-    read_segment,
-    read_snapshot,
     segment_header,
     snapshot_header,
     sync_folder,
     write_all,
 )
+from seriatim.runtime.journal.reading import LOCK, JournalFiles, holder_of, is_of_journal
 from seriatim.runtime.journal.segment import Feed, Segment
 
 logger = logging.getLogger(__name__)
 
-LOCK = "lock"
-_NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
-_SUFFIXES = {"segment": "log", "snapshot": "bin"}
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
 
 Result = TypeVar("Result")
@@ -58,6 +51,7 @@ class FileJournal:
 
     def __init__(self, folder: Path, fsync: bool = True) -> None:
         self.folder = Path(folder)
+        self._files = JournalFiles(self.folder)
         self._fsync = fsync
         self._sync_flag = os.O_DSYNC if fsync else 0
         self._writer: ThreadPoolExecutor | None = None  # one thread: blocking work in order
@@ -175,7 +169,7 @@ class FileJournal:
 
     def _begin_segment(self) -> None:
         """Begin a segment. The file and its name are durable before anything depends on them."""
-        path = self._path("segment", self._index + 1)
+        path = self._files.path("segment", self._index + 1)
         self._end_feed()
         if self._segment is not None and self._segment.broken is not None:  # its caller did not wait
             raise self._segment.broken
@@ -201,7 +195,7 @@ class FileJournal:
             sync_folder(self.folder)
 
     def _write_snapshot(self, index: int, snapshot: SnapshotFile) -> None:
-        path = self._path("snapshot", index)
+        path = self._files.path("snapshot", index)
         temporary = path.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -218,13 +212,13 @@ class FileJournal:
 
     def _remove_old(self) -> None:
         """Remove everything before the last snapshot but one. In order, so that the remaining files have no hole."""
-        snapshots = self._numbered("snapshot")
+        snapshots = self._files.numbered("snapshot")
         if len(snapshots) < 2:
             return
         for kind in ("snapshot", "segment"):
-            for index in self._numbered(kind):
+            for index in self._files.numbered(kind):
                 if index < snapshots[-2]:
-                    self._path(kind, index).unlink()
+                    self._files.path(kind, index).unlink()
 
     def _release(self) -> None:
         self._end_feed()
@@ -254,78 +248,38 @@ class FileJournal:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
-            raise JournalError(
-                f"{self.folder}: in use by process {holder}; stop that process, or give this node a folder of its own"
-            ) from None
+            holder, fix = holder_of(self._lock), "stop that process, or give this node a folder of its own"
+            raise JournalError(f"{self.folder}: in use by process {holder}; {fix}") from None
         _locked.add(self)
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
 
     def _check_folder_is_ours(self) -> None:
         names = {path.name for path in self.folder.iterdir()} - _NOT_OURS
-        if names and LOCK not in names and not any(_NAME.fullmatch(name) for name in names):
+        if names and LOCK not in names and not any(is_of_journal(name) for name in names):
             examples = ", ".join(sorted(names)[:3])
             raise JournalError(
                 f"{self.folder}: holds something else than a journal ({examples}); name an empty folder or a new one"
             )
 
     def _recover(self) -> Recovered:
-        segments = self._numbered("segment")
-        first, snapshot, damaged = self._latest_snapshot(segments)
-        if not segments:
+        reading = self._files.read()
+        if not reading.scans:
             self._begin_segment()
             return Recovered(None, [])
-        scans = self._read_segments(first, segments[-1], snapshot)
-        for path, error in damaged:
+        for path, error in reading.damaged:
             logger.warning("damaged snapshot put aside: path=%s reason=%s", path, error)
             path.rename(path.with_suffix(".damaged"))
-        self._continue(segments[-1], scans[-1])
-        self._bytes = sum(scan.end - SEGMENT_HEADER_BYTES for scan in scans)
+        self._continue(reading.last, reading.scans[-1])
+        self._bytes = sum(scan.end - SEGMENT_HEADER_BYTES for scan in reading.scans)
         for leftover in self.folder.glob("snapshot-*.tmp"):  # a crash came before its rename
             leftover.unlink()
         self._remove_old()
-        records = [record for scan in scans for record in scan.records]
-        return Recovered(snapshot.state if snapshot is not None else None, records)
-
-    def _latest_snapshot(self, segments: list[int]) -> tuple[int, SnapshotFile | None, list[tuple[Path, Damage]]]:
-        """The newest one that is whole, the segment it stands before, and damaged ones that are not needed."""
-        first, snapshot = 1, None
-        damaged: list[tuple[Path, Damage]] = []
-        for index in reversed(self._numbered("snapshot")):
-            path = self._path("snapshot", index)
-            try:
-                first, snapshot = index, read_snapshot(path, index)
-                break
-            except Damage as error:
-                damaged.append((path, error))
-        if not segments and not damaged and snapshot is None:
-            return first, None, []
-        missing = sorted(set(range(first, max([first, *segments]) + 1)).difference(segments))
-        if missing and damaged:
-            raise damaged[0][1]
-        if missing:
-            raise damage(self._path("segment", missing[0]), 0, "the file is missing")
-        return first, snapshot, damaged
-
-    def _read_segments(self, first: int, last: int, snapshot: SnapshotFile | None) -> list[Scan]:
-        number = snapshot.next_number if snapshot is not None else 1
-        scans: list[Scan] = []
-        for index in range(first, last + 1):
-            path = self._path("segment", index)
-            # None: it was just being made, so nothing can have been acknowledged in it.
-            scan = read_segment(path, index) or Scan(number, number, [], 0, torn="an unfinished header")
-            if scan.torn is not None and index < last:
-                raise damage(path, scan.end, f"{scan.torn}, and there are later segments")
-            if scan.first_number != number:
-                raise damage(path, 0, f"begins with frame {scan.first_number} where frame {number} belongs")
-            number = scan.next_number
-            scans.append(scan)
-        return scans
+        return reading.recovered
 
     def _continue(self, index: int, scan: Scan) -> None:
         """Append to the last segment from now on; cut off an unfinished frame."""
-        path = self._path("segment", index)
+        path = self._files.path("segment", index)
         self._next_number = scan.next_number
         if scan.torn is not None:
             text = "unfinished end of the journal cut off: path=%s offset=%s bytes=%s found=%s"
@@ -343,13 +297,6 @@ class FileJournal:
         if self._fsync:  # what was read may be acted on: a crash can have left it in memory only
             os.fsync(descriptor)
         self._segment.reserve()
-
-    def _path(self, kind: str, index: int) -> Path:
-        return self.folder / f"{kind}-{index:08}.{_SUFFIXES[kind]}"
-
-    def _numbered(self, kind: str) -> list[int]:
-        matches = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
-        return sorted(int(match[2]) for match in matches if match is not None and match[1] == kind)
 
 
 def _leave_locks_to_parent() -> None:

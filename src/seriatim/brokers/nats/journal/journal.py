@@ -113,6 +113,43 @@ class NatsJournal:
             self._beating = asyncio.get_running_loop().create_task(self._beat_forever(self._beat_s))
         return recovered
 
+    async def read(self) -> Recovered | None:
+        """Read everything, without becoming the writer. None: there is no such journal."""
+        if self._connection is not None:
+            await self._connection.open()
+        try:
+            if not await self._stream.exists():
+                return None
+            return await self._read_on({}, await self._stream.last_sequence())
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
+
+    async def fill(self, recovered: Recovered) -> None:
+        """Make the journal, with this in it: whole, or not to be opened. RequestRefused: there is one already."""
+        if self._connection is not None:
+            await self._connection.open()
+        try:
+            await self._stream.begin_filling()
+            writer, body_bytes_max = secrets.token_hex(8), self._stream.body_bytes_max()
+            await self._stream.publish("log", encode(Opened(writer)), writer)
+            opened, number = self._stream.last, 1
+            records = split_records(writer, number + 1, recovered.records, body_bytes_max) if recovered.records else []
+            for message in records:
+                await self._stream.publish("log", encode(message), writer)
+            number += len(records)
+            if recovered.snapshot is not None:
+                bodies = pieces(recovered.snapshot, body_bytes_max)
+                for index, body in enumerate(bodies, number + 1):
+                    await self._stream.publish("log", encode(Chunk(writer, index, number + 1, body)), writer)
+                fields = (number + 1, len(bodies), zlib.crc32(recovered.snapshot), opened, 1)
+                marker = Snapshot(writer, number + len(bodies) + 1, *fields)
+                await self._stream.publish("snapshot", encode(marker), writer)
+            await self._stream.end_filling()
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
+
     async def append(self, records: Sequence[bytes]) -> None:
         self._check_usable()
         if not records:

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 VERSION_KEY = "seriatim-journal"
+UNFINISHED = "unfinished"  # in place of the version, while a copy is put back
 WRONG_LAST_MESSAGE = 10164  # like WRONG_LAST_SEQUENCE, where the stream does not know what is last yet
 READ_AT_ONCE = (8, 256)
 READ_BYTES = 4 * 1024 * 1024  # of answers under way
@@ -65,7 +66,26 @@ class JournalStream:
 
     async def ensure(self) -> None:
         """Make the stream if there is none. JournalError: there is another stream of this name."""
-        wanted: dict[str, Any] = {
+        try:
+            found = await self._patiently("look at", lambda: self._api.configuration(self.name))
+        except ApiRefused:  # there is none
+            await self._patiently("make", lambda: self._api.create_stream(self._wanted(FORMAT_VERSION)))
+            found = await self._patiently("look at", lambda: self._api.configuration(self.name))
+        self._check(found)
+        if found["num_replicas"] != self._replicas:
+            changed = {**found, "num_replicas": self._replicas}
+            await self._patiently("change the replicas of", lambda: self._api.update_stream(changed))
+
+    async def exists(self) -> bool:
+        """Whether there is such a journal. JournalError: there is another stream of this name."""
+        try:
+            self._check(await self._patiently("look at", lambda: self._api.configuration(self.name)))
+        except StreamNotFound:
+            return False
+        return True
+
+    def _wanted(self, version: str) -> dict[str, Any]:
+        return {
             "name": self.name,
             "description": "journal of a Seriatim node; only the node itself may write to it",
             "subjects": [f"{self.subject}.*"],
@@ -75,26 +95,38 @@ class JournalStream:
             "num_replicas": self._replicas,
             "deny_delete": True,
             "allow_rollup_hdrs": True,
-            "metadata": {VERSION_KEY: FORMAT_VERSION},
+            "metadata": {VERSION_KEY: version},
         }
-        try:
-            found = await self._patiently("look at", lambda: self._api.configuration(self.name))
-        except ApiRefused:  # there is none
-            await self._patiently("make", lambda: self._api.create_stream(wanted))
-            found = await self._patiently("look at", lambda: self._api.configuration(self.name))
+
+    def _check(self, found: dict[str, Any]) -> None:
         version = found.get("metadata", {}).get(VERSION_KEY)
-        if version is None or found["subjects"] != wanted["subjects"]:
+        if version is None or found["subjects"] != self._wanted("")["subjects"]:
             raise JournalError(
                 f"stream {self.name}: is not a journal on {self.subject}; name another stream for this node's journal"
             )
+        if version == UNFINISHED:
+            raise JournalError(f"stream {self.name}: a copy is being put back; if that was ended, do it again")
         if version != FORMAT_VERSION:
             raise JournalError(
                 f"stream {self.name}: journal format {version}, this program reads and writes format "
                 f"{FORMAT_VERSION}; start the version of the program that wrote it"
             )
-        if found["num_replicas"] != self._replicas:
-            changed = {**found, "num_replicas": self._replicas}
-            await self._patiently("change the replicas of", lambda: self._api.update_stream(changed))
+
+    async def begin_filling(self) -> None:
+        """Make the stream, which nobody can open before `end_filling`. RequestRefused: there is one already."""
+        try:
+            found = await self._patiently("look at", lambda: self._api.configuration(self.name))
+        except StreamNotFound:
+            found = None
+        if found is not None:
+            if found.get("metadata", {}).get(VERSION_KEY) != UNFINISHED:
+                raise RequestRefused(f"stream {self.name} is there already; delete it if what it holds is not needed")
+            await self._patiently("delete", lambda: self._api.remove_stream(self.name))
+        await self._patiently("make", lambda: self._api.create_stream(self._wanted(UNFINISHED)))
+        self.last = 0
+
+    async def end_filling(self) -> None:
+        await self._patiently("finish", lambda: self._api.update_stream(self._wanted(FORMAT_VERSION)))
 
     async def last_sequence(self) -> int:
         return (await self._patiently("look at", lambda: self._api.info(self.name))).state.last_seq

@@ -233,7 +233,7 @@ breaks(
     _tell_lost=gives(None),
 )
 breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
-breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", _compare_broker=gives(None))
+breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", compare_broker=gives(None))
 breaks("no-link-comparison", "who comes back is not told what it has sent", "node", _compare_link=gives(None))
 breaks("no-confirmation", "who comes back asks nobody", "node", confirm=ask_nobody)
 breaks("no-stamp-fence", "stamps of a life that was replaced are kept", "broker", _is_refused=gives(False))

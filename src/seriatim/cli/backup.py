@@ -1,0 +1,162 @@
+"""`seriatim backup`: copies of journals and of what the broker keeps, and what such a copy is good for."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from seriatim import __version__
+from seriatim.backup.judging import GOOD, Verdict
+from seriatim.backup.making import Made, make
+from seriatim.backup.manifest import KeptJournal, Manifest, read_manifest
+from seriatim.backup.restoring import judged
+from seriatim.cli.backups import Place, journals_option, place_options, sources_of
+from seriatim.cli.common import json_option, many, notice, run_until_interrupted, show_json
+from seriatim.cli.status import _bytes as in_bytes
+from seriatim.model import InputError
+
+EXIT_BAD, EXIT_UNKNOWN = 1, 3
+
+
+@click.command
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Make the backup here: a new folder.")
+@click.option("--check", type=click.Path(path_type=Path), metavar="DIR", help="Say what this backup is good for.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="NAME", help="Copy this one; may be repeated. [default: all here]"
+)
+@click.option("--durable", "durables", multiple=True, metavar="NAME", help="Copy this durable subscription's journal.")
+@journals_option
+@click.option("--streams", "with_streams", is_flag=True, help="Also all that the broker keeps; the nodes are stopped.")
+@place_options
+@json_option
+def command(
+    to: Path | None,
+    check: Path | None,
+    nodes: tuple[str, ...],
+    durables: tuple[str, ...],
+    journals: str | None,
+    with_streams: bool,
+    config: Path | None,
+    url: str | None,
+    cluster: str | None,
+    offline: bool,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Copy journals, and say what the copies are good for.
+
+    --to copies the journals of the nodes of cluster.toml (or of the brokers of overlay.toml) that are on this machine,
+    those on the broker, and with --durable those of durable subscriptions. A node may run meanwhile: its copy is then
+    a whole beginning of its journal, and older as soon as it writes on. An older copy is never good to go on from.
+
+    With --streams the backup also has all that the broker keeps of the cluster, and its nodes must be stopped: put
+    back together, by `seriatim restore --streams`, everything is as it was then.
+
+    --check compares digests, reads every record, and asks the broker what has happened since:
+
+    \b
+      newest    the process can be started with it, on any machine
+      running   the process runs: the copy is not to be used beside it
+      older     not good to go on from, and refused at the start
+      damaged   not good for anything
+      unknown   whole, but nobody could be asked, or nobody knows
+
+    \b
+    Examples:
+      seriatim backup --config cluster.toml --node eu --to /backup/eu
+      seriatim backup --config cluster.toml --streams --to /backup/everything
+      seriatim backup --durable billing --journals state --to /backup/billing
+      seriatim backup --check /backup/eu --config cluster.toml
+
+    \b
+    Exit code: 0 copied; with --check: every copy is the newest (or, with streams, whole).
+               1 a copy is older, damaged, or its process runs; 2 it could not be done; 3 unknown; 130 interrupted.
+    """
+    if (to is None) == (check is None):
+        raise InputError("--to, --check", "one of both is needed", "make a backup, or check one")
+    place = Place.of(config, url, cluster, offline, timeout_s)
+    if check is not None:
+        if nodes or durables or journals or with_streams:
+            raise InputError("--check", "it looks at the whole backup", "leave out what would be copied")
+        sys.exit(_check(check, place, as_json))
+    assert to is not None, "checked above"
+    made = run_until_interrupted(lambda: _make(place, to, nodes, durables, journals, with_streams))
+    manifest = made.manifest
+    for kept, verdict in zip(manifest.journals, made.verdicts, strict=True):
+        _show(kept, verdict, as_json)
+    _show_rest(manifest, as_json, to)
+
+
+async def _make(
+    place: Place, to: Path, nodes: tuple[str, ...], durables: tuple[str, ...], journals: str | None, with_streams: bool
+) -> Made:
+    async with place.opened(is_needed=with_streams) as broker:
+        sources, away = await sources_of(place, broker, nodes, durables, journals, everything=with_streams)
+        for text in away:
+            notice(text)
+        if not sources and not with_streams:
+            raise InputError("--config", "no journal that it names is on this machine", "run this where the nodes run")
+        return await make(
+            sources,
+            to,
+            cluster=place.cluster,
+            broker=broker,
+            program=__version__,
+            not_asked=place.not_asked,
+            with_parts=with_streams,
+        )
+
+
+def _check(folder: Path, place: Place, as_json: bool) -> int:
+    manifest = read_manifest(folder)
+    place.must_be_of(manifest)
+
+    async def work() -> list[Verdict]:
+        async with place.opened(is_needed=not place.is_offline) as broker:
+            return await judged(folder, manifest, broker, place.not_asked)
+
+    verdicts = run_until_interrupted(work)
+    for kept, verdict in zip(manifest.journals, verdicts, strict=True):
+        _show(kept, verdict, as_json)
+    _show_rest(manifest, as_json)
+    words = {verdict.word for verdict in verdicts}
+    if "damaged" in words:
+        return EXIT_BAD
+    if manifest.parts or words <= GOOD:
+        return 0
+    return EXIT_UNKNOWN if words <= GOOD | {"unknown"} else EXIT_BAD
+
+
+def _show(kept: KeptJournal, verdict: Verdict, as_json: bool) -> None:
+    if as_json:
+        row = {"journal": kept.what, "epoch": kept.epoch, "records": kept.records, "bytes": kept.bytes}
+        show_json({**row, "holder": kept.holder, "taken_at": kept.taken_at, "is": verdict.word, "why": verdict.text})
+        return
+    unit = "acknowledged messages" if kept.system == "durable" else "records"
+    ran = f", while it ran ({kept.holder})" if kept.holder else ""
+    click.echo(
+        f"{kept.what}: {kept.records:,} {unit}, epoch {kept.epoch}, {in_bytes(kept.bytes)}, {kept.taken_at}{ran}"
+    )
+    click.echo(f"  {verdict.word}: {verdict.text}")
+
+
+def _show_rest(manifest: Manifest, as_json: bool, made: Path | None = None) -> None:
+    """What the streams are good for, and where a new backup is."""
+    parts = manifest.parts
+    if parts:
+        messages, size = sum(each.part.messages for each in parts), sum(each.file.bytes for each in parts)
+        if as_json:
+            show_json({"streams": len(parts), "messages": messages, "bytes": size, "missing": manifest.missing})
+        else:
+            click.echo(
+                f"{many(len(parts), 'stream')}: {many(messages, 'message')}, {in_bytes(size)}, {manifest.made_at}"
+            )
+            text = "for a broker that has lost its streams: put back with all journals, everything is as it was then"
+            click.echo(f"  {text}")
+            if manifest.missing:
+                names = ", ".join(manifest.missing)
+                click.echo(f"  not in it: the journals of {names}; copy them on their machines before they start again")
+    if made is not None and as_json:
+        show_json({"backup": str(made)})
+    elif made is not None:
+        click.echo(f"backup: {made}")
