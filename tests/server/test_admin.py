@@ -202,7 +202,7 @@ async def test_over_tls(certificates: Certificates) -> None:
 async def test_the_port_of_the_nodes_is_measured() -> None:
     async with serving() as listener, dialing(listener.address) as (dialer, asker):
         metrics = Metrics()
-        add_listeners(metrics, {"root": listener})
+        add_listeners(metrics, lambda: {"root": listener})
         await dialer.wait_connected("root", 60)
         asker.ask(1)
         await until(lambda: asker.requests() == [1], "an answer")

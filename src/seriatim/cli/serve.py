@@ -5,10 +5,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from seriatim.cli.common import check_outlives, run_service, service_options, show_json, write_ready
-from seriatim.model import InputError
-from seriatim.server.config import lacks_node_token, load_config
+from seriatim.brokers.urls import open_broker
+from seriatim.cli.common import (
+    check_outlives,
+    notice,
+    run_service,
+    run_until_interrupted,
+    service_options,
+    show_json,
+    write_ready,
+)
+from seriatim.model import InputError, RequestRefused
+from seriatim.server.config import ClusterConfig, lacks_node_token, load_config
 from seriatim.server.config_text import config_text
+from seriatim.server.layout import Layout, in_force, of_config
 
 
 @click.command
@@ -77,7 +87,13 @@ def command(
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
     check_outlives(config.broker, "broker")
-    check_server(config, nodes or None, place or 0)
+    try:
+        check_server(config, nodes or None, place or 0)
+    except InputError as lack:
+        if check or not _may_be_registered(lack):
+            raise
+        config = _as_registered(config, lack)
+        check_server(config, nodes or None, place or 0)
     if check:
         if lacks_node_token(config):
             click.echo("Warning: security.node_token_file is missing, so all nodes must run in one process", err=True)
@@ -96,3 +112,31 @@ def command(
             await server.run()
 
     run_service(serve)
+
+
+def _may_be_registered(error: InputError) -> bool:
+    """Whether the file lacks the node or the standby: a command may have added it since the file was written."""
+    return error.field == "--node" or "there is no standby" in error.problem
+
+
+def _as_registered(config: ClusterConfig, lack: InputError) -> ClusterConfig:
+    """The file with what commands have changed since. Raises what it lacks, if the cluster lacks it too."""
+    from seriatim.live.agreement import registered
+    from seriatim.live.server import broker_options
+
+    async def read() -> Layout | None:
+        broker = open_broker(config.broker, **broker_options(config))
+        await broker.open()
+        try:
+            return await registered(broker, config.cluster)
+        except RequestRefused:
+            return None
+        finally:
+            await broker.close()
+
+    layout = run_until_interrupted(read)
+    if layout is None or layout.since(of_config(config).parents) is None:
+        raise lack
+    fix = "`seriatim layout --config FILE --out FILE` writes the file as it is now"
+    notice(f"the file is older than the layout of cluster {config.cluster}: {lack.problem}; {fix}")
+    return in_force(config, layout)

@@ -22,6 +22,7 @@ from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
 from seriatim.runtime.net.wire import Decoders
+from seriatim.server.config import ClusterConfig
 from seriatim.server.health import Ledger, Problem, Trouble
 from seriatim.server.status import LinkStatus, NodeStatus, Role
 
@@ -46,7 +47,6 @@ class Served(ABC, Generic[AnyHost]):
 
     def __init__(self, process: "SequencerServer", node: Node) -> None:
         self.node = node
-        self.place = process.place
         self.role: Role = "starting"
         self.reason = ""
         self.counters: Counters = Counters()
@@ -54,8 +54,8 @@ class Served(ABC, Generic[AnyHost]):
         self.switchboard = Switchboard()
         self.host: AnyHost | None = None
         self.dialer: Dialer | None = None
-        self._process = process
-        self._config = process.config
+        self.process = process
+        self._at = process.config.nodes[node].addresses[process.place_of(node)]
         self._dialed: list[Peer] = []
         self._joined: dict[Node, Served[Any]] = {}
         self._ledger = Ledger(node)
@@ -69,12 +69,13 @@ class Served(ABC, Generic[AnyHost]):
             config.tree,
             cluster=config.cluster,
             decoders=self.decoders,
-            bind=own.bind or own.addresses[self.place],
+            bind=own.bind or self._at,
             security=process.security,
             options=ListenerOptions(clients_max=config.limits.connections_max),
             backlog=self._backlog,
             neighbours=self.neighbours(),
             reserved=self.reserved,
+            layout=process.agreement.version,
         )
 
     @abstractmethod
@@ -114,10 +115,20 @@ class Served(ABC, Generic[AnyHost]):
         return None
 
     @property
+    def _config(self) -> ClusterConfig:
+        """As it is now: nodes and addresses may change."""
+        return self.process.config
+
+    @property
+    def place(self) -> int:
+        """Which of the node's addresses is this process's: 0, or that of a standby. Below 0: none any more."""
+        node = self._config.nodes.get(self.node)
+        return node.addresses.index(self._at) if node is not None and self._at in node.addresses else -1
+
+    @property
     def address(self) -> str:
         """Where others find it: the configured address, with the real port if that was 0."""
-        configured = self._config.nodes[self.node].addresses[self.place]
-        return self.listener.address if configured.endswith(":0") else configured
+        return self.listener.address if self._at.endswith(":0") else self._at
 
     def _backlog(self) -> int:
         return self.host.driver.backlog if self.role == "active" and self.host is not None else 0
@@ -126,7 +137,36 @@ class Served(ABC, Generic[AnyHost]):
         """Open the port. Clients that connect before the node is active are told to try again."""
         await self.listener.start()
 
-    def join(self, other: "Served[Any]") -> None:
+    def follow(self) -> None:
+        """The cluster has another layout now."""
+        if self.node in self._config.nodes:
+            self.listener.reshape(self._config.tree, self.neighbours(), self.process.agreement.version)
+            self.connect(self.process.served)
+
+    def connect(self, served: "Mapping[Node, Served[Any]]") -> None:
+        """Connect to the nodes that this one dials: directly if both always run in this process, otherwise over TCP.
+
+        A process that introduces itself as a node replaces the previous one, so only the journal's owner may do that.
+        """
+        nodes, peers = self._config.nodes, list[Peer]()
+        for other in self.dials():
+            here = served.get(other)
+            if here is not None and len(nodes[other].addresses) == len(nodes[self.node].addresses) == 1:
+                if self._joined.get(other) is not here:
+                    self._join(here)
+            else:
+                peers.append(Peer(other, nodes[other].addresses))
+        for node, joined in list(self._joined.items()):
+            if node not in nodes or any(peer.node == node for peer in peers):
+                self._part(joined)
+        if peers != self._dialed:
+            self._dialed = peers
+            if self.dialer is not None and peers:
+                self.dialer.change(peers)
+            else:
+                self._dial()
+
+    def _join(self, other: "Served[Any]") -> None:
         """The other node runs in this process too: hand messages over directly, in both directions."""
         self._joined[other.node], other._joined[self.node] = other, self
         self.switchboard.plug(
@@ -134,26 +174,29 @@ class Served(ABC, Generic[AnyHost]):
         )
         other.switchboard.plug(self.node, lambda source, message: self.switchboard.deliver(source, self.node, message))
 
-    def dial(self, other: Node) -> None:
-        """Connect to a node in another process, at one of its addresses, once this node is active.
-
-        A process that introduces itself as a node replaces the previous one, so only the journal's owner may do that.
-        """
-        self._dialed.append(Peer(other, self._config.nodes[other].addresses))
+    def _part(self, other: "Served[Any]") -> None:
+        """It may run elsewhere from now on, or nowhere."""
+        del self._joined[other.node]
+        other._joined.pop(self.node, None)
+        self.switchboard.unplug(other.node)
+        other.switchboard.unplug(self.node)
 
     async def start(self) -> None:
         """Open the journal and serve. Raises the reason if the node cannot run."""
-        host = self._make_host(self._process.journal(self.node))
+        host = self._make_host(self._own_journal())
         host.failed.add_done_callback(self._on_failed)
         await host.start()
         self._on_change(host, "started")
         self._tasks.append(asyncio.get_running_loop().create_task(self._look_forever()))
 
+    def _own_journal(self) -> Journal:
+        return self.process.journal(self.node)
+
     def life(self) -> NodeLife:
         """How this node is registered on the broker."""
         folder = self._config.journal_folder(self.node)
         where = f"journal {folder if folder is not None else self._config.journal(self.node)}"
-        return NodeLife(self.node, self._process.broker, where, self._config.cluster, self.lost)
+        return NodeLife(self.node, self.process.broker, where, self._config.cluster, self.lost)
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal
@@ -179,7 +222,13 @@ class Served(ABC, Generic[AnyHost]):
         self.host = host
         self.role = "active" if host is not None else "standby"
         self.reason = ""
+        self._dial()
+        logger.info("role changed: node=%s role=%s reason=%s", self.node, self.role, reason)
+
+    def _dial(self) -> None:
+        """Connect to other processes, while the node is active here."""
         self._stop_dialing()
+        host = self.host
         if host is not None and self._dialed:
             self.dialer = Dialer(
                 self.switchboard,
@@ -188,12 +237,11 @@ class Served(ABC, Generic[AnyHost]):
                 name=self.node,
                 role="node",
                 epoch=host.epoch,
-                security=self._process.security,
+                security=self.process.security,
                 throttle=self.listener.throttle,
                 decoders=self.decoders,
             )
             self.dialer.start()
-        logger.info("role changed: node=%s role=%s reason=%s", self.node, self.role, reason)
 
     def _stop_dialing(self) -> None:
         if self.dialer is not None:
@@ -217,7 +265,7 @@ class Served(ABC, Generic[AnyHost]):
             node=self.node,
             role=self.role,
             address=self.address,
-            parent=self._config.nodes[self.node].parent,
+            parent=node.parent if (node := self._config.nodes.get(self.node)) is not None else None,
             reason=self.reason,
             uptime_s=uptime_s,
             journal=self._config.journal(self.node),

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -17,9 +18,10 @@ from msgspec import structs
 from msgspec.json import encode
 
 from seriatim.brokers import Broker
-from seriatim.brokers.capabilities import FencedJournal, FencedJournals, Requests, required
+from seriatim.brokers.capabilities import FencedJournal, FencedJournals, required
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.live.agreement import Agreement
+from seriatim.live.describing import Answers
 from seriatim.live.metrics import add_nodes
 from seriatim.live.served import Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
@@ -31,14 +33,11 @@ from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.net.security import load_stamp_key
 from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, Limits, exposed_without_token, lacks_node_token
-from seriatim.server.description import MOVED, VERSION, ClusterDescription, describe_subject, encode_description
 from seriatim.server.health import Ledger, Problem, Trouble
-from seriatim.server.layout import of_config
 from seriatim.server.machine_check import check_machine, room_for_connections
 from seriatim.server.metrics import Metrics, add_listeners, add_process
-from seriatim.server.moving import admin_subject
 from seriatim.server.schemas import load_security
-from seriatim.server.status import NodeExplanation, ServerStatus, limited, node_subject
+from seriatim.server.status import NodeExplanation, ServerStatus, WaitingNode, limited, node_subject
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +68,9 @@ class SequencerServer:
         self.options = _options(config)
         self.served: dict[Node, Served[Any]] = {}
         self.broker: Broker = _broker(config)
-        self.agreement = Agreement(self.broker, of_config(config))
+        self.runs_all = nodes is None
+        self.agreement = Agreement(self.broker, config, () if self.runs_all else self.nodes)
+        self._answers: Answers | None = None
         self._watching: asyncio.Task[None] | None = None
         self.metrics = Metrics()
         add_nodes(self.metrics, self.served)
@@ -79,6 +80,8 @@ class SequencerServer:
         self._journals: FencedJournals | None = None
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._changed = asyncio.Event()  # other nodes run here than before
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,28 +110,30 @@ class SequencerServer:
         await self.stop()
 
     async def _start(self) -> None:
-        self.broker.configure(self.options.mode, self.config.tree.home)
+        self.broker.configure(self.options.mode, lambda topic: self.config.tree.home(topic))
         if self._admin is not None:  # first: it says that the process starts
             await self._admin.start()
         await self.broker.open()
         if self.options.mode == "log" and not self.broker.knows_repeats:
             consequence = "an event that is sent again may be in the log twice"
             logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
-        await self.agreement.reach()
+        await self._agree()
         await self._open_journals()
         kind = self._kind()
         for name in self.nodes:
             served = kind(self, name)
             self.served[name] = served
             await served.listen()
-        describer = Describer(self.broker, self.config, self.options, self.served.values(), self.agreement)
-        self._connect_nodes()
+        self._answers = Answers(self)
+        for served in self.served.values():
+            served.connect(self.served)
         for served in self.served.values():
             await served.start()
-        await answer_questions(self.broker, describer, self.served.values())
+        await self._answers.begin()
+        self.agreement.on_change.append(self._follow)
         self._watching = asyncio.get_running_loop().create_task(self.agreement.watch())
         add_process(self.metrics)
-        add_listeners(self.metrics, {name: served.listener for name, served in self.served.items()})
+        add_listeners(self.metrics, lambda: {name: served.listener for name, served in self.served.items()})
         self._stage = "serving"
         nodes, broker = ",".join(self.nodes), shown(self.config.broker)
         logger.info("serving: cluster=%s nodes=%s broker=%s", self.config.cluster, nodes, broker)
@@ -143,31 +148,107 @@ class SequencerServer:
 
         return ServedNode
 
-    def _connect_nodes(self) -> None:
-        """Connect nodes directly if both always run in this process, otherwise over TCP."""
-        nodes = self.config.nodes
+    # ── the layout ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _agree(self) -> None:
+        """Go by the layout of the cluster, as far as it says something else than the file."""
+        file = self.config
+        await self.agreement.reach(self._tell_waiting)
+        self.config = config = self.agreement.config
+        if config is file:
+            return
+        if self.runs_all:
+            self.nodes = list(config.nodes)
+        for node in self.nodes:
+            self.place_of(node, file)
+        check_machine(config, self.nodes)
+
+    def place_of(self, node: Node, file: ClusterConfig | None = None) -> int:
+        """Which of the node's addresses this process has: the one that its file gave it, wherever that is listed now.
+
+        InputError: none.
+        """
+        listed = self.config.nodes[node].addresses
+        known = file.nodes[node].addresses if file is not None and node in file.nodes else ()
+        if self.place < len(known) and known[self.place] in listed:
+            return listed.index(known[self.place])
+        if self.place >= len(listed):
+            fix = f"`seriatim standby add {node} HOST:PORT` adds one"
+            raise InputError("--standby", f"node {node} has no standby number {self.place}", fix)
+        return self.place
+
+    async def _tell_waiting(self) -> None:
+        """The cluster does not have these nodes yet: say so, and answer who asks whether they are here."""
+        config = self.config
+        for node in sorted(self.agreement.awaited):
+            at, below = config.nodes[node].addresses[0], config.nodes[node].parent
+            command = f"seriatim node add {node}"
+            text = "waiting to be added: cluster=%s node=%s parent=%s address=%s fix=%s"
+            logger.warning(text, config.cluster, node, below, at, command)
+            if self.broker.requests is not None:
+                subject = node_subject(config.cluster, "waiting", node)
+                await self.broker.requests.answer(subject, partial(self._waiting, node))
+
+    def _waiting(self, node: Node, _: bytes) -> bytes | None:
+        if node not in self.agreement.awaited:
+            return None
+        config = self.config.nodes[node]
+        return encode(WaitingNode(node, config.parent, list(config.addresses), config.journal))
+
+    def _follow(self) -> None:
+        """Another layout is in force."""
+        self.config = self.agreement.config
         for served in self.served.values():
-            for other in served.dials():
-                here = self.served.get(other)
-                if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
-                    served.join(here)
-                else:
-                    served.dial(other)
+            served.follow()
+        if self._answers is not None:
+            self._answers.later(self._adjust())
+
+    async def _adjust(self) -> None:
+        """Start the nodes that are new here, and stop those that are no more."""
+        async with self._changing:
+            assert self._answers is not None, "else nobody looks"
+            for name in [each for each in self.served if each not in self.config.nodes or self._is_replaced(each)]:
+                served = self.served.pop(name)
+                logger.info("node has left the cluster: cluster=%s node=%s", self.config.cluster, name)
+                await served.stop()
+                if not self.served:
+                    self.request_stop()
+            for name in [each for each in self.config.nodes if each not in self.served] if self.runs_all else []:
+                served = self._kind()(self, name)
+                await self._open_journals()
+                self.served[name] = served
+                await served.listen()
+                for each in self.served.values():
+                    each.connect(self.served)
+                await served.start()
+            for name in self.served:
+                await self._answers.answer_for(name)
+            self.nodes = list(self.served)
+            self._changed.set()
+
+    def _is_replaced(self, node: Node) -> bool:
+        """Whether the address of this process is no longer one of the node's."""
+        return self.served[node].place < 0
+
+    # ── its end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def request_stop(self) -> None:
         """End `run` soon."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Wait until a stop is requested. Raises the reason if no node is left before that."""
+        """Wait until a stop is requested, or the cluster has no node for this process any more. Raises the reason if
+        none is left before that."""
         stop = asyncio.ensure_future(self._stopping.wait())
-        failures: set[asyncio.Future[Any]] = {served.failed for served in self.served.values()}
         try:
-            while failures:
-                await asyncio.wait({stop, *failures}, return_when=asyncio.FIRST_COMPLETED)
+            while failures := {each.failed for each in self.served.values() if not each.failed.done()}:
+                changed = asyncio.ensure_future(self._changed.wait())
+                ends: set[asyncio.Future[Any]] = {stop, changed, *failures}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                self._changed.clear()
                 if stop.done():
                     return
-                failures = {each for each in failures if not each.done()}
             raise self._why_ended()
         finally:
             stop.cancel()
@@ -186,7 +267,9 @@ class SequencerServer:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         paths = self.config.tree.paths
-        for served in sorted(self.served.values(), key=lambda served: -len(paths[served.node])):
+        if self._answers is not None:
+            await self._answers.stop()
+        for served in sorted(self.served.values(), key=lambda served: -len(paths.get(served.node, ()))):
             await served.stop()
         if self._journals is not None:
             await self._journals.close()
@@ -211,7 +294,8 @@ class SequencerServer:
         return self._journals
 
     async def _open_journals(self) -> None:
-        if all(self.config.nodes[node].journal not in ON_BROKER for node in self.nodes):
+        nodes = self.config.nodes if self.runs_all else self.nodes
+        if self._journals is not None or all(self.config.nodes[node].journal not in ON_BROKER for node in nodes):
             return
         journals = self.broker.journals(self.config.cluster, self.config.streams.replicas)
         self._journals = required(journals, "journal", "has no journals", 'give "file:<folder>"')
@@ -328,118 +412,3 @@ def _broker(config: ClusterConfig) -> Broker:
     except InputError as error:
         where = "broker" if error.field == "url" else f"broker ({error.field})"
         raise InputError(where, error.problem, error.fix) from None
-
-
-# ── how others find the cluster ───────────────────────────────────────────────────────────────────────────────────
-# Processes answer questions on the broker, so clients need no addresses. Clients ask `_<cluster>.describe` first;
-# the command line asks `_<cluster>.status.<node>` and `_<cluster>.explain.<node>`. Answers hold no secrets.
-
-
-class Describer:
-    """The cluster as clients see it: as it is now, as far as the nodes of this process know. InputError: it does not
-    fit into a message. A process that has another layout than the cluster does not describe it."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        config: ClusterConfig,
-        options: TreeOptions,
-        served: Iterable[Served[Any]],
-        agreement: Agreement,
-    ) -> None:
-        self.cluster = config.cluster
-        self._config = config
-        self._served = list(served)
-        self._agreement = agreement
-        self._described = _described(config, options, self._served, agreement)
-        self._encoded = encode_description(self._described)
-        self._moves = 0
-        if len(self._encoded) > broker.payload_bytes_max:
-            problem = f"{len(config.homes)} homes make {len(self._encoded)} bytes, and one message may have "
-            fix = "use default_home or buckets for most of them, or raise the broker's limit (max_payload)"
-            raise InputError("homes", f"{problem}{broker.payload_bytes_max}", fix)
-
-    def encoded(self) -> bytes | None:
-        """None: no node of this process runs, or it has another layout; others know better."""
-        if self._agreement.problem:
-            return None
-        if self._config.order == "atoms":
-            return self._encoded
-        known = [found for each in self._served if (found := each.moves()) is not None]
-        if not known:
-            return None
-        tree, moves = max(known, key=lambda found: found[1].number)
-        if self._described.homes != tree.homes or self._moves != moves.number:
-            self._described = structs.replace(
-                self._described,
-                version=MOVED if moves.places else VERSION,
-                homes=tree.homes,
-                default_home=tree.default_home,
-                moved=dict(moves.places),
-                moves=moves.number,
-            )
-            self._encoded, self._moves = encode_description(self._described), moves.number
-        return self._encoded
-
-
-def _described(
-    config: ClusterConfig, options: TreeOptions, served: Collection[Served[Any]], agreement: Agreement
-) -> ClusterDescription:
-    addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
-    for node in served:
-        addresses[node.node][node.place] = node.address  # with its real port
-    described = structs.replace(
-        ClusterDescription.of(config.cluster, config.tree, options),
-        addresses=addresses,
-        buckets=config.streams.buckets,
-        broker_options=config.broker_options,
-        token_needed=bool(config.security.token_file),
-        tls=bool(config.security.certificate),
-        layout_version=agreement.version,
-        by=[node.node for node in served],
-    )
-    if config.order == "atoms":
-        ingresses = list(config.playing("ingress"))
-        described = structs.replace(
-            described,
-            sequenced_by="atoms",
-            tree_order=None,
-            causal=config.causal,
-            coordinator=config.coordinator,
-            ingresses=ingresses,
-        )
-    return described
-
-
-async def answer_questions(broker: Broker, describer: Describer, served: Iterable[Served[Any]]) -> None:
-    """Answer from now on, until the broker is closed. On brokers without requests, the description is a record."""
-    cluster = describer.cluster
-    if (requests := broker.requests) is None:
-        fix = "use a broker with request and reply, or with records"
-        records = required(broker.records, "broker", "has no way for clients to find the sequencers", fix)
-        if (description := describer.encoded()) is not None:
-            await records.keep(describe_subject(cluster), description)
-        return
-    await requests.answer(describe_subject(cluster), lambda _: describer.encoded())
-    for node in served:
-        await _answer_for(requests, cluster, node)
-
-
-async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None:
-    """In JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
-
-    def status(_: bytes) -> bytes:
-        return encode(node.status())
-
-    def status_if_active(_: bytes) -> bytes | None:
-        return encode(node.status()) if node.role == "active" else None
-
-    def explain_if_active(_: bytes) -> bytes | None:
-        return encode(limited(node.node, node.explain())) if node.role == "active" else None
-
-    await broker.answer(node_subject(cluster, "status", node.node, node.place), status)
-    await broker.answer(node_subject(cluster, "status", node.node), status_if_active)
-    await broker.answer(node_subject(cluster, "explain", node.node), explain_if_active)
-    await broker.answer(admin_subject(cluster, node.node), node.operate)
-    for word, answer in node.answers().items():
-        await broker.answer(node_subject(cluster, word, node.node), answer)

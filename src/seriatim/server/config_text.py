@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from seriatim.server.config import ClusterConfig
+from seriatim.server.config import Admin, ClusterConfig, Limits, Security, Streams, Times
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -17,6 +17,36 @@ def config_text(config: ClusterConfig) -> str:
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     del values["folder"], values["says_tree"]
     return "".join(f"{line}\n" for line in _table(values, ""))
+
+
+def brief_text(config: ClusterConfig) -> str:
+    """The same without what the defaults say anyway."""
+    values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    del values["folder"], values["says_tree"]
+    for name, node in values["nodes"].items():
+        kept = {key: value for key, value in node.items() if value not in ("", [], None)}
+        values["nodes"][name] = kept | {"address": _alone(config.nodes[name].addresses)}
+    for key, usual in USUAL.items():
+        values[key] = {name: value for name, value in values[key].items() if value != usual[name]}
+    given = {"cluster": "seriatim", "order": "global", "mode": "log", "causal": False, "default_home": ""}
+    kept = {key: value for key, value in values.items() if value not in ({}, given.get(key, {}))}
+    return "".join(f"{line}\n" for line in _table(kept, ""))
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    key: msgspec.to_builtins(usual)
+    for key, usual in {
+        "times": Times(),
+        "limits": Limits(),
+        "streams": Streams(),
+        "security": Security(),
+        "admin": Admin(),
+    }.items()
+}
+
+
+def _alone(addresses: tuple[str, ...]) -> str | list[str]:
+    return addresses[0] if len(addresses) == 1 else list(addresses)
 
 
 def _table(values: Mapping[str, Any], path: str) -> Iterator[str]:

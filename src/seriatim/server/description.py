@@ -119,6 +119,11 @@ def describe_subject(cluster: str) -> str:
     return f"_{cluster}.describe"
 
 
+def look_subject(cluster: str) -> str:
+    """Where on the broker processes of a cluster are told to look at its layout."""
+    return f"_{cluster}.look"
+
+
 def encode_description(description: ClusterDescription) -> bytes:
     return msgspec.json.encode(description)
 

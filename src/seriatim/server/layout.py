@@ -3,29 +3,90 @@
 Which nodes there are, which is whose parent, who numbers events, and what is promised. Not where topics live now, where
 nodes listen, or times: these may differ from one process to another for a while. The order may become stronger, from
 pairwise to global, one process after the other; whoever has the weaker one is then behind.
+
+Commands change the layout while the cluster runs: nodes and standbys come and go. Changes are numbered, one is under
+way at a time, and those that were made are kept in `history`. So a file from before is known as such. The addresses
+that a command has set are those of the layout, whatever a file says; all others are those of the files.
 """
 
 import hashlib
+from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from seriatim.model import UNREADABLE, Node, RemoteError
-from seriatim.server.config import ClusterConfig
+from seriatim.server.config import ClusterConfig, NodeConfig
 from seriatim.server.description import ClusterDescription
 from seriatim.server.orders import Order
 
 VERSION = 1
 DIGEST_CHARACTERS = 16
 STRENGTH: dict[Order, int] = {"atoms": 0, "pairwise": 0, "global": 1}
+HISTORY_MAX = 1_000  # changes that are kept
+
+ChangeKind = Literal["add", "remove", "root", "addresses"]
 
 
 class Disagreement(RemoteError):
     """Two processes describe one cluster differently, and nobody can tell which of them is right."""
 
 
+class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of the layout. `id`: of the command that asked for it, which may ask again.
+
+    - `add`: the node is a leaf below `parent`.
+    - `remove`: it is no more; `parent` says where it was.
+    - `root`: the node is the root, above the one before (`parent`).
+    - `addresses`: these are its addresses, the first one and those of standbys; `former`: these were.
+    """
+
+    id: str
+    kind: ChangeKind
+    node: Node
+    number: int = 0
+    parent: Node = ""
+    addresses: list[str] = field(default_factory=list)
+    former: list[str] = field(default_factory=list)
+    journal: str = ""
+    at: str = ""
+
+    @property
+    def text(self) -> str:
+        match self.kind:
+            case "add":
+                return f"node {self.node} was added below {self.parent}"
+            case "remove":
+                return f"node {self.node} was removed"
+            case "root":
+                return f"node {self.node} was added above {self.parent}, as the root"
+        return f"node {self.node} is at {', '.join(self.addresses)}"
+
+    def made(self, parents: dict[Node, Node | None]) -> dict[Node, Node | None]:
+        """The shape after it."""
+        if self.kind == "add":
+            return {**parents, self.node: self.parent}
+        if self.kind == "remove":
+            return {node: parent for node, parent in parents.items() if node != self.node}
+        if self.kind == "root":
+            return {self.node: None, **parents, self.parent: self.node}
+        return parents
+
+    def undone(self, parents: dict[Node, Node | None]) -> dict[Node, Node | None]:
+        """The shape before it."""
+        if self.kind in ("add", "root"):
+            before = {node: parent for node, parent in parents.items() if node != self.node}
+            return {**before, self.parent: None} if self.kind == "root" else before
+        return {**parents, self.node: self.parent} if self.kind == "remove" else parents
+
+
 class Layout(Struct, frozen=True, kw_only=True):
-    """What the nodes of one cluster agree on."""
+    """What the nodes of one cluster agree on.
+
+    `changes`: how many changes commands have made. `change`: the one that is under way. `default_home`: where topics
+    live that nobody lists; empty: what the files say, because the root is the one they know.
+    """
 
     version: int = VERSION
     cluster: str
@@ -37,6 +98,12 @@ class Layout(Struct, frozen=True, kw_only=True):
     causal: bool = False  # atoms
     coordinator: Node = ""
     ingresses: list[Node] = field(default_factory=list)
+    changes: int = 0
+    change: Change | None = None
+    addresses: dict[Node, list[str]] = field(default_factory=dict)  # where commands have set them
+    journals: dict[Node, str] = field(default_factory=dict)  # of the same nodes
+    default_home: Node = ""
+    history: list[Change] = field(default_factory=list)  # the latest last
 
     @classmethod
     def of(cls, told: ClusterDescription) -> "Layout":
@@ -45,7 +112,7 @@ class Layout(Struct, frozen=True, kw_only=True):
             cluster=told.cluster,
             order=told.order,
             mode=told.mode,
-            parents=told.parents,
+            parents=told.tree.parents,
             full_stamps=told.full_stamps,
             buckets=told.buckets,
             causal=told.causal and told.order == "atoms",
@@ -55,15 +122,74 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The same for equal layouts; the strength of the order is left out."""
+        """The same for equal layouts; the strength of the order is left out, and how they came to be so."""
         order = "atoms" if self.order == "atoms" else "tree"
         fields = {**msgspec.to_builtins(self), "order": order}
+        for name in CHANGED_BY_COMMANDS:
+            del fields[name]
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:DIGEST_CHARACTERS]
 
     @property
     def strength(self) -> int:
         """The order may become stronger, never weaker."""
         return STRENGTH[self.order]
+
+    # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def whole(self) -> "Layout":
+        """With what the change under way adds, so that it can be connected to. What it removes is still there."""
+        change = self.change
+        return self if change is None or change.kind == "remove" else _made(self, change)
+
+    def begun(self, change: Change, default_home: Node = "") -> "Layout":
+        """With this change under way. `default_home`: what the files that do not name one mean by it."""
+        assert self.change is None, "one at a time"
+        numbered = structs.replace(change, number=self.changes + 1)
+        return structs.replace(self, change=numbered, default_home=self.default_home or default_home)
+
+    def finished(self, at: str) -> "Layout":
+        """With the change under way made."""
+        assert self.change is not None, "it was begun"
+        made = structs.replace(self.change, at=at)
+        history = [*self.history, made][-HISTORY_MAX:]
+        return structs.replace(_made(self, made), changes=made.number, change=None, history=history)
+
+    def abandoned(self) -> "Layout":
+        """Without the change under way, as it was before."""
+        return structs.replace(self, change=None)
+
+    def ended(self, id_: str) -> Change | None:
+        """The change that this command asked for, if it was made."""
+        return next((each for each in self.history if each.id == id_), None)
+
+    def shapes(self) -> Iterator[tuple[dict[Node, Node | None], list[Change]]]:
+        """The shape that it has, and those before, each with the changes since then. The latest first."""
+        parents, since = self.parents, list[Change]()
+        yield parents, since
+        for change in reversed(self.history):
+            parents, since = change.undone(parents), [change, *since]
+            yield parents, since
+
+    def since(self, parents: dict[Node, Node | None]) -> list[Change] | None:
+        """The changes since the cluster had this shape; None: it never had."""
+        shapes = [(self.whole.parents, list[Change]()), *self.shapes()]
+        return next((since for shape, since in shapes if shape == parents), None)
+
+
+CHANGED_BY_COMMANDS = ("changes", "change", "addresses", "journals", "default_home", "history")
+
+
+def _made(layout: Layout, change: Change) -> Layout:
+    addresses, journals = dict(layout.addresses), dict(layout.journals)
+    if change.kind == "remove":
+        addresses.pop(change.node, None)
+        journals.pop(change.node, None)
+    else:
+        addresses[change.node] = change.addresses
+        if change.journal:
+            journals[change.node] = change.journal
+    return structs.replace(layout, parents=change.made(layout.parents), addresses=addresses, journals=journals)
 
 
 def difference(ours: Layout, theirs: Layout) -> str:
@@ -104,10 +230,11 @@ def decode_layout(data: bytes) -> Layout:
 def choose(answers: list[ClusterDescription]) -> tuple[ClusterDescription, list[ClusterDescription]]:
     """The description to go by, and those of other layouts that do not count. Disagreement: nobody can tell.
 
-    A registered layout counts more than one that is not, a later one more than an earlier one.
+    A registered layout counts more than one that is not, a later one more than an earlier one. Whoever is behind in a
+    change that is under way will follow, and is not named.
     """
     best = max(answers, key=_standing)
-    equals = [each for each in answers if each.layout_version == best.layout_version]
+    equals = [each for each in answers if _standing(each)[:2] == _standing(best)[:2]]
     digest = Layout.of(best).digest
     for other in equals:
         if Layout.of(other).digest != digest:
@@ -115,11 +242,12 @@ def choose(answers: list[ClusterDescription]) -> tuple[ClusterDescription, list[
             who = f"{_names(best)} one layout, {_names(other)} another one ({differs})"
             fix = "stop the process that was started with the wrong file"
             raise Disagreement(f"the sequencers of cluster {best.cluster!r} do not agree: {who}; {fix}")
-    return best, [each for each in answers if Layout.of(each).digest != digest]
+    strangers = [each for each in answers if not (each.layout_version and best.layout_version)]
+    return best, [each for each in strangers if Layout.of(each).digest != digest]
 
 
-def _standing(told: ClusterDescription) -> tuple[int, int]:
-    return told.layout_version, Layout.of(told).strength
+def _standing(told: ClusterDescription) -> tuple[int, int, int]:
+    return told.layout_version, told.moves if told.layout_version else 0, Layout.of(told).strength
 
 
 def _names(told: ClusterDescription) -> str:
@@ -140,3 +268,22 @@ def of_config(config: ClusterConfig) -> Layout:
         coordinator=config.coordinator if is_atoms else "",
         ingresses=list(config.playing("ingress")) if is_atoms else [],
     )
+
+
+def in_force(config: ClusterConfig, layout: Layout) -> ClusterConfig:
+    """The configuration with the nodes of the layout, and their addresses where commands have set them.
+
+    The file says the rest. A topic that it gives to a node which is no more has moved.
+    """
+    if not layout.changes and layout.change is None:
+        return config
+    whole = layout.whole
+    nodes: dict[Node, NodeConfig] = {}
+    for name, parent in whole.parents.items():
+        known = config.nodes.get(name, NodeConfig())
+        addresses = tuple(whole.addresses.get(name, known.addresses))
+        journal = whole.journals.get(name, known.journal)
+        nodes[name] = structs.replace(known, parent=parent, address=addresses, journal=journal)
+    homes = {topic: node for topic, node in config.homes.items() if node in nodes}
+    default_home = layout.default_home or config.default_home
+    return structs.replace(config, nodes=nodes, homes=homes, default_home=default_home)

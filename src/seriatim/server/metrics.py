@@ -121,12 +121,12 @@ def add_process(metrics: Metrics) -> None:
         metrics.sample("process_open_fds", "Open files and sockets.", lambda: len(os.listdir("/proc/self/fd")))
 
 
-def add_listeners(metrics: Metrics, listeners: Mapping[Node, Listener]) -> None:
-    """Metrics of the ports of the nodes, by node."""
+def add_listeners(metrics: Metrics, listeners: Callable[[], Mapping[Node, Listener]]) -> None:
+    """Metrics of the ports of the nodes, by node. Nodes may come and go."""
 
     def sample(name: str, what: str, read: Callable[[Listener], Mapping[str, float]], label: str | None = None) -> None:
         def values() -> Values:
-            found = ((node, key, value) for node, each in listeners.items() for key, value in read(each).items())
+            found = ((node, key, value) for node, each in listeners().items() for key, value in read(each).items())
             return {(node, key) if label is not None else (node,): value for node, key, value in found}
 
         labels = ["node", label] if label is not None else ["node"]

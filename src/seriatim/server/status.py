@@ -76,6 +76,15 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     nodes: list[NodeStatus]
 
 
+class WaitingNode(Struct, frozen=True):
+    """A process says that it would run this node, which the cluster does not have yet."""
+
+    node: Node
+    parent: Node | None
+    addresses: list[str]
+    journal: str = ""
+
+
 class NodeExplanation(Struct, frozen=True, kw_only=True):
     """What is unfinished at one node, one sentence each. `left_out`: how many more there are."""
 
@@ -85,7 +94,7 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
 
 
 def node_subject(cluster: str, what: str, node: Node, place: int | None = None) -> str:
-    """Where on the broker to ask: "status", "explain", "accept", or one of INVENTORY.
+    """Where on the broker to ask: "status", "explain", "accept", "waiting", or one of INVENTORY.
 
     Without a place the active process answers; with one, the process at that address of the node, active or not.
     """

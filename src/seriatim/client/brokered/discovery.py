@@ -5,6 +5,7 @@ where the nodes listen. `sequencers` replaces the addresses, for networks in whi
 """
 
 import asyncio
+import contextlib
 import logging
 from urllib.parse import parse_qsl
 
@@ -15,11 +16,11 @@ from seriatim.brokers.capabilities import required
 from seriatim.brokers.urls import kind_of, open_broker, shown
 from seriatim.client.brokered.cluster import Network
 from seriatim.client.settings import Settings
-from seriatim.model import Address, ConnectionFailed, InputError, RemoteError
+from seriatim.model import Address, ConnectionFailed, InputError, RemoteError, SeriatimError
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.wire import Decoders
+from seriatim.runtime.net.wire import Decoders, Welcome
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
 from seriatim.server.layout import Disagreement, Layout, choose, difference
 
@@ -30,6 +31,7 @@ ANSWER_S = 2.0
 OTHERS_S = 2.0  # how long to wait for all nodes of the tree
 REFUSED_S = 0.2  # the same, if each that is missing has refused: it does not run
 LOOK_S = 0.01
+AWAY_S = 5.0  # how often it is asked where a node is that is away
 
 
 class TcpNetwork(Network):
@@ -37,52 +39,89 @@ class TcpNetwork(Network):
 
     def __init__(self, cluster: "RemoteCluster", name: Address) -> None:
         super().__init__(Switchboard())
+        self._cluster = cluster
         self._name = name
         self._timeout_s = cluster.settings.timeout_s
-        addresses = sorted(cluster.description.addresses.items())
-        self._nodes = [node for node, _ in addresses]
-        self._dialer = Dialer(
-            self.switchboard,
-            [Peer(node, tuple(each)) for node, each in addresses],
-            cluster=cluster.description.cluster,
-            name=name,
-            role="client",
-            security=cluster.settings.security or SecurityOptions(),
-            decoders=cluster.decoders,
-        )
+        self._dialer = ClientDialer(cluster, self.switchboard, name)
 
     async def open(self) -> None:
         """Some node may be down that this client does not even need: one that answers is enough to begin."""
         self._dialer.start()
+        self._cluster.networks.add(self)
         loop = asyncio.get_running_loop()
         patience_s = min(OTHERS_S, self._timeout_s)
         patience_ends, refusal_ends = loop.time() + patience_s, loop.time() + min(REFUSED_S, patience_s)
         while missing := self._dialer.problems():
-            is_some = len(missing) < len(self._nodes)
+            is_some = len(missing) < self._count
             is_tried = is_some and loop.time() >= refusal_ends and self._dialer.all_failed()
             if is_tried or loop.time() >= patience_ends:
                 break
             await asyncio.sleep(LOOK_S)
         for node, story in sorted(missing.items()):
             logger.warning("node not connected: client=%s node=%s tried=%s", self._name, node, story)
-        if missing and len(missing) == len(self._nodes):
-            await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
+        if missing and len(missing) == self._count:
+            await self._dialer.wait_connected(min(missing), max(0.0, self._timeout_s - patience_s))
+
+    @property
+    def _count(self) -> int:
+        return len(self._cluster.description.addresses)
+
+    def follow(self) -> None:
+        """The cluster has other nodes now, or they are elsewhere."""
+        self._dialer.change(self._cluster.peers())
 
     def down(self) -> list[str]:
         return [f"node {node} is not connected: {story}" for node, story in sorted(self._dialer.problems().items())]
 
     async def close(self) -> None:
+        self._cluster.networks.discard(self)
         await self._dialer.stop()
 
 
+class ClientDialer(Dialer):
+    """The connections of a client. The nodes say which layout the cluster has."""
+
+    def __init__(self, cluster: "RemoteCluster", switchboard: Switchboard, name: Address) -> None:
+        super().__init__(
+            switchboard,
+            cluster.peers(),
+            cluster=cluster.description.cluster,
+            name=name,
+            role="client",
+            security=cluster.settings.security or SecurityOptions(),
+            decoders=cluster.decoders,
+        )
+        self._cluster = cluster
+
+    def welcomed(self, welcome: Welcome) -> None:
+        self._cluster.heard(welcome.layout)
+
+
 class RemoteCluster:
-    """A cluster of server processes. `decoders`: how its nodes are understood."""
+    """A cluster of server processes, as it was when it was found, and as it is now. `decoders`: how its nodes are
+    understood."""
 
     def __init__(self, broker: Broker, description: ClusterDescription, settings: Settings, decoders: Decoders) -> None:
         self.broker = broker
         self.description = description
         self.settings = settings
         self.decoders = decoders
+        self.networks: set[TcpNetwork] = set()
+        self._heard = description.layout_version
+        self._news = asyncio.Event()
+        self._set(description)
+        self._watching = asyncio.get_running_loop().create_task(self.watch())
+
+    def _set(self, description: ClusterDescription) -> None:
+        if self.settings.sequencers is not None:
+            addresses = {node: list(self.settings.sequencers) for node in description.addresses}
+            description = structs.replace(description, addresses=addresses)
+        self.description = description
+        self.broker.configure(description.mode, description.tree.home)
+
+    def peers(self) -> list[Peer]:
+        """The nodes, and where they are."""
+        return [Peer(node, tuple(each)) for node, each in sorted(self.description.addresses.items())]
 
     def network(self, name: Address) -> Network:
         return TcpNetwork(self, name)
@@ -92,7 +131,38 @@ class RemoteCluster:
         replicas = int(self.description.broker_options.get("replicas", 1))
         return self.broker.durable_journal(durable, cluster=self.description.cluster, replicas=replicas)
 
+    def heard(self, layout: int) -> None:
+        """A node says that this is the version of the layout."""
+        self._heard = max(self._heard, layout)
+        if self._heard > self.description.layout_version:
+            self._news.set()
+
+    async def watch(self) -> None:
+        """Follow the cluster, whose nodes say when it has changed. If some are away, they may have gone elsewhere."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AWAY_S):
+                    await self._news.wait()
+            self._news.clear()
+            if self._heard > self.description.layout_version or any(network.down() for network in self.networks):
+                try:
+                    found = await ask_for_description(self.broker, self.description.cluster, ANSWER_S)
+                except SeriatimError as error:
+                    logger.debug("cluster not asked for its layout: reason=%s", error)
+                    found = None
+                if found is not None and found.layout_version > self.description.layout_version:
+                    self._set(found)
+                    for network in list(self.networks):
+                        network.follow()
+                    nodes = ",".join(found.addresses)
+                    logger.info("cluster has changed: layout=%s nodes=%s", found.layout_version, nodes)
+            if self._heard > self.description.layout_version:  # whoever has answered does not know it yet
+                await asyncio.sleep(ASK_AGAIN_S)
+                self._news.set()
+
     async def close(self) -> None:
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
         await self.broker.close()
 
 
@@ -109,10 +179,6 @@ async def open_remote(settings: Settings, decoders: Decoders) -> RemoteCluster:
             await broker.close()
             broker = open_broker(settings.url, **kind.cluster_options(settings.cluster, None, options))
             await _connect(broker, settings)
-        broker.configure(description.mode, description.tree.home)
-        if settings.sequencers is not None:
-            addresses = {node: list(settings.sequencers) for node in description.parents}
-            description = structs.replace(description, addresses=addresses)
         return RemoteCluster(broker, description, settings, decoders)
     except BaseException:
         await broker.close()
@@ -182,7 +248,7 @@ def _read(answers: list[bytes]) -> tuple[list[ClusterDescription], RemoteError |
 def _are_all(answers: list[bytes]) -> bool:
     """Whether every node of the cluster has answered, so that nobody else is to be waited for."""
     told, _ = _read(answers)
-    return bool(told) and set(told[0].parents) <= {node for each in told for node in each.by}
+    return bool(told) and set(told[0].addresses or told[0].parents) <= {node for each in told for node in each.by}
 
 
 async def find_description(broker: Broker, settings: Settings) -> ClusterDescription:

@@ -108,7 +108,7 @@ class BrokerOutbox(Outbox):
         self._network = connection.network
         self._early = connection.early
         self._home_of = view.home_of or description.tree.home  # raises if no node orders a topic
-        self._paths = description.tree.paths
+        self._cluster = connection.cluster
         self._broker = broker
         self._switchboard = connection.network.switchboard
         self._log = log
@@ -404,7 +404,7 @@ class BrokerOutbox(Outbox):
     def _path_of(self, topic: Topic) -> tuple[Node, ...]:
         """The home of a topic and the nodes above it, as far as the root."""
         home = self._home_of(topic)
-        return self._paths.get(home, (home,))
+        return self._cluster.description.tree.paths.get(home, (home,))
 
     def _why(self, topic: Topic) -> str:
         reason = self.refusal.get(self._ordered[topic])

@@ -38,11 +38,11 @@ class ServedStation(Served[LiveStation]):
         return LiveStation(
             founded,
             options,
-            broker=self._process.broker,
+            broker=self.process.broker,
             switchboard=self.switchboard,
             journal=journal,
             lease_ms=config.times.subscriber_lease_ms,
-            plan=self._process.plan,
+            plan=self.process.plan,
             life=self.life(),
             takes_over=config.nodes[self.node].journal in ON_BROKER,
         )

@@ -12,6 +12,7 @@ from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
 from seriatim.live.tree.host import NodeHost
 from seriatim.live.tree.inventory import Inventory
+from seriatim.live.tree.reshaping import Reshaper
 from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.troubles import Lag, late
@@ -19,6 +20,7 @@ from seriatim.live.tree.wire import TREE
 from seriatim.model import Address, JournalError, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal
+from seriatim.server.changing import layout_question
 from seriatim.server.config import ON_BROKER
 from seriatim.server.health import Trouble
 from seriatim.server.status import INVENTORY, node_subject
@@ -45,19 +47,21 @@ class ServedNode(Served[NodeHost]):
         self._standby: Standby | None = None
         self._lag = Lag()
         self._active = ActiveProcess(self)
+        self._is_waiting = False  # for its turn
+        self.reshaper = Reshaper(self)
 
     def make_host(self, journal: Journal) -> NodeHost:
         return NodeHost(
             self._config.tree,
             self.node,
-            self._process.options,
-            broker=self._process.broker,
+            self.process.options,
+            broker=self.process.broker,
             switchboard=self.switchboard,
             journal=journal,
             counters=self.counters,
             life=self.life(),
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
-            heals=self._process.heals or self._config.nodes[self.node].journal == "memory",
+            heals=self.process.heals or self._config.nodes[self.node].journal == "memory",
         )
 
     def dials(self) -> list[Node]:
@@ -87,17 +91,47 @@ class ServedNode(Served[NodeHost]):
     async def start(self) -> None:
         """Start like any node. A node with standbys waits for its turn instead, and this returns at once."""
         loop = asyncio.get_running_loop()
-        if len(self._config.nodes[self.node].addresses) > 1:
-            self.role = "standby"
-            self._tasks.append(loop.create_task(self._stand_by()))
+        if self._has_standbys:
+            self._begin_standing_by()
             self._tasks.append(loop.create_task(self._look_forever()))
-            self._tasks.append(loop.create_task(self._active.look_forever()))
         else:
             await super().start()
         self._tasks.append(loop.create_task(self._survey_forever()))
 
+    @property
+    def _has_standbys(self) -> bool:
+        node = self._config.nodes.get(self.node)
+        return node is not None and len(node.addresses) > 1
+
+    def _begin_standing_by(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.role, self._is_waiting = "standby", True
+        self._tasks.append(loop.create_task(self._stand_by()))
+        self._tasks.append(loop.create_task(self._active.look_forever()))
+
+    def _own_journal(self) -> Journal:
+        """With a beat, if the broker keeps it: the node may be given a standby while it runs."""
+        is_watched = self._config.nodes[self.node].journal in ON_BROKER
+        return self.process.watched_journal(self.node) if is_watched else super()._own_journal()
+
+    def _on_failed(self, failed: "asyncio.Future[BaseException]") -> None:
+        """The node has been given a standby since it started here, and that has taken over: stand by for it."""
+        host = self.host
+        is_replaced = not failed.cancelled() and isinstance(failed.result(), JournalError) and self._has_standbys
+        if self._is_waiting or not is_replaced or host is None:
+            super()._on_failed(failed)
+            return
+        logger.warning("standing by from now on: node=%s reason=%s", self.node, failed.result())
+        self._on_change(None, str(failed.result()))
+        self._tasks.append(asyncio.get_running_loop().create_task(self._stand_by_after(host)))
+
+    async def _stand_by_after(self, host: NodeHost) -> None:
+        await host.stop()
+        self._begin_standing_by()
+
     async def stop(self) -> None:
         await self._end_tasks()
+        await self.reshaper.stop()
         if self._standby is not None:
             await self._standby.stop()
         await super().stop()
@@ -108,7 +142,7 @@ class ServedNode(Served[NodeHost]):
 
     async def ask_active(self, timeout_s: float) -> bytes | None:
         """The status of the process that runs the node. None: there is none, or it does not answer."""
-        requests = self._process.broker.requests
+        requests = self.process.broker.requests
         assert requests is not None, "a broker with journals has requests"
         return await requests.request(node_subject(self._config.cluster, "status", self.node), b"", timeout_s)
 
@@ -118,7 +152,7 @@ class ServedNode(Served[NodeHost]):
         while True:
             self._standby = standby = Standby(
                 self.node,
-                make_journal=lambda: self._process.watched_journal(self.node),
+                make_journal=lambda: self.process.watched_journal(self.node),
                 make_host=self._make_host,
                 silent_s=pause_s,
                 on_change=self._on_change,
@@ -152,10 +186,10 @@ class ServedNode(Served[NodeHost]):
         return host.tree, host.machine.state.sequencer.moves
 
     def operate(self, question: bytes) -> bytes | None:
+        if (about_layout := layout_question(question)) is not None:
+            return self.reshaper.answer(about_layout)
         host = self.host
-        if host is None or self.role != "active" or self.node != host.tree.root or not host.machine.is_acting:
-            return None
-        return host.operator.answer(question)
+        return host.operator.answer(question) if host is not None and self.reshaper.is_root else None
 
     def needed(self) -> list[Node]:
         return self.dials()
@@ -168,7 +202,7 @@ class ServedNode(Served[NodeHost]):
         yield from host.refusals.troubles()
         yield from late(self.surveyor.last)
         inner = host.machine.inner
-        if self.node == self._config.tree.root and ("order log", "") not in host.refusals:
+        if self.node == inner.tree.root and ("order log", "") not in host.refusals:
             yield from self._lag.troubles(inner.order_position, inner.order_kept, time.monotonic())
 
     def details(self, host: NodeHost) -> dict[str, Any]:
@@ -176,8 +210,8 @@ class ServedNode(Served[NodeHost]):
         last = self.surveyor.last
         found: dict[str, Any] = {name: getattr(last, name) for name in SURVEYED}
         found |= {"waiting": host.waiters.count, "longest_wait_s": host.waiters.oldest_s}
-        if self.node == self._config.tree.root:
-            inner = host.machine.inner
+        inner = host.machine.inner
+        if self.node == inner.tree.root:
             found |= {
                 "order_position": inner.order_position,
                 "order_kept": inner.order_kept,
@@ -186,7 +220,7 @@ class ServedNode(Served[NodeHost]):
         return found
 
     def waits(self, host: NodeHost) -> list[str]:
-        moving = host.operator.explain()
+        moving = self.reshaper.explain() + host.operator.explain()
         ranges = host.machine.state.sequencer.ranges
         count = sum(map(len, ranges.values()))
         if count > EXPLAIN_RANGES_MAX:

@@ -102,9 +102,36 @@ class Dialer:
         self._lines: dict[str, Line] = {}
         self._searches: dict[Node, Search] = {}
         self._plugged: dict[Node, tuple[Dialed, Outlet]] = {}
+        self._is_started = False
 
     def start(self) -> None:
+        self._is_started = True
         self._searches = {node: Search(self, peer) for node, peer in self._peers.items()}
+
+    def change(self, peers: Iterable[Peer]) -> None:
+        """From now on these nodes are looked for, at these addresses. Connections that still serve are kept."""
+        wanted = {peer.node: peer for peer in peers}
+        for node in [node for node in self._peers if node not in wanted]:
+            self._unplug(node)
+            self._end_search(node)
+        changed = {node for node, peer in wanted.items() if self._peers.get(node) != peer}
+        self._peers = wanted
+        for node in sorted(changed) if self._is_started else ():
+            self._end_search(node)
+            self._searches[node] = Search(self, wanted[node])
+            if node in self._plugged:
+                self._searches[node].got()
+        used = {address for peer in wanted.values() for address in peer.addresses}
+        for address, line in list(self._lines.items()):
+            if address not in used:
+                del self._lines[address]
+                if line.connection is not None:
+                    line.connection.close("no node is looked for there any more")
+        self.refresh()
+
+    def _end_search(self, node: Node) -> None:
+        if (search := self._searches.pop(node, None)) is not None:
+            search.task.cancel()
 
     async def stop(self) -> None:
         """Disconnect. May be called twice."""
@@ -117,6 +144,7 @@ class Dialer:
             connection.close("closed here")
         await asyncio.gather(*(connection.wait_closed() for connection in open_))
         self._searches.clear()
+        self._is_started = False
 
     def connected(self, node: Node) -> bool:
         """Whether messages to this node are being sent now."""
@@ -159,7 +187,7 @@ class Dialer:
         return self.hello
 
     def welcomed(self, welcome: Welcome) -> None:
-        """Called when a server lets us in. RemoteError: it is not the server that we want."""
+        """Called when a server lets us in, and when it has news. RemoteError: it is not the server that we want."""
 
     def refusal(self, refusal: Refusal) -> str:
         """The reason why a server does not let us in."""
@@ -401,6 +429,9 @@ class Dialed(Connection):
         self._dialer.refresh()
 
     def _welcome(self, welcome: Welcome) -> None:
+        if self._dialer.line(self.line.address) is not self.line:  # given up while it was being made
+            self.close("no node is looked for there any more")
+            return
         self._dialer.welcomed(welcome)
         self.nodes = frozenset(welcome.nodes)
         self.welcomed_at = self._loop.time()

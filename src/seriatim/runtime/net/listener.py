@@ -49,7 +49,7 @@ class Listener(Door):
 
     `backlog`: what waits in the nodes here besides what the switchboard has queued. `neighbours`: who may speak to
     whom, where that is not along the tree. `decoders`: what they say. `reserved`: what no client may be called, besides
-    the names of nodes.
+    the names of nodes. `layout`: the version of the cluster's layout; whoever is connected is told of later ones.
     """
 
     def __init__(
@@ -65,13 +65,12 @@ class Listener(Door):
         backlog: Callable[[], int] | None = None,
         neighbours: Mapping[Node, frozenset[Node]] | None = None,
         reserved: Iterable[Address] = (),
+        layout: int = 0,
     ) -> None:
         self.options = options if options is not None else ListenerOptions()
-        along_the_tree = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
-        self.neighbours_of: Mapping[Node, frozenset[Node]] = neighbours if neighbours is not None else along_the_tree
         self.decoders = decoders
-        self._known = self.neighbours_of.keys()
-        self._reserved = frozenset((*self._known, BROKER, APPLICATION, *reserved))
+        self._others_reserved = (BROKER, APPLICATION, *reserved)
+        self._shape(tree, neighbours)
         super().__init__(
             bind,
             security=security,
@@ -80,8 +79,8 @@ class Listener(Door):
             sockets_max=self.options.clients_max + 2 * self.options.strangers_max + len(self._known),
         )
         self.switchboard = switchboard
-        self.tree = tree
         self.cluster = cluster
+        self.layout = layout
         self.nodes: frozenset[Node] = frozenset()
         self.received = 0  # frames of connections that are closed; `status` adds the open ones
         self.sent = 0
@@ -92,6 +91,25 @@ class Listener(Door):
         )
         self.clients = 0
         self.epochs: dict[Node, int] = {}  # the latest that each node has connected with
+
+    def _shape(self, tree: SequencingTree, neighbours: Mapping[Node, frozenset[Node]] | None) -> None:
+        along_the_tree = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
+        self.neighbours_of: Mapping[Node, frozenset[Node]] = neighbours if neighbours is not None else along_the_tree
+        self.tree = tree
+        self._known = self.neighbours_of.keys()
+        self._reserved = frozenset((*self._known, *self._others_reserved))
+
+    def reshape(self, tree: SequencingTree, neighbours: Mapping[Node, frozenset[Node]] | None, layout: int) -> None:
+        """The tree has these nodes now, or they are elsewhere. A node that is no more is sent away."""
+        self._shape(tree, neighbours)
+        self.layout = layout
+        self.sockets_max = self.options.clients_max + 2 * self.options.strangers_max + len(self._known)
+        self.nodes = frozenset(self._known & set(self.switchboard.attached))
+        for guest in list(self.guests):
+            if guest.role == "node" and guest.name not in self._known:
+                guest.close("no longer a node", Refusal(f"node {guest.name!r} is not in the tree any more"))
+            elif self.nodes:
+                guest.welcome()
 
     @property
     def neighbours(self) -> list[Node]:
@@ -192,7 +210,8 @@ class Guest(Visitor):
     def welcome(self) -> None:
         """Tell it which nodes run here now."""
         listener = self._listener
-        self.post(Welcome(VERSION, listener.cluster, sorted(listener.nodes), self._framing.body_bytes_max))
+        bytes_max, layout = self._framing.body_bytes_max, listener.layout
+        self.post(Welcome(VERSION, listener.cluster, sorted(listener.nodes), bytes_max, layout=layout))
 
     def replaced(self) -> None:
         """A newer connection speaks for one of our addresses."""

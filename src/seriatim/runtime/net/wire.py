@@ -4,7 +4,8 @@ by the hello.
     frame     := length (4 bytes, big-endian, of what follows), body
     first     who connected → server: Hello     server → who connected: Welcome, or Refusal and the connection is closed
     then      both ways: Envelope, or Ping (nothing was sent for a while)
-              server → who connected: Welcome again when other nodes run there now; Refusal before it closes
+              server → who connected: Welcome again when other nodes run there now, or the layout has changed; Refusal
+              before it closes
 
 What an envelope may hold is for the product: `live/<product>/wire.py` lists its messages. Each side decodes only what
 the other may say to it: a client's frame cannot even hold what only nodes tell each other. A frame that is not exactly
@@ -51,7 +52,8 @@ class Hello(Struct, frozen=True, tag=True, array_like=True):
 class Welcome(Struct, frozen=True, tag=True, array_like=True):
     """The server takes this connection; these nodes run there now. Longer frames than this are not taken.
 
-    A peer says of itself what a `Hello` does, and answers an observer with its report.
+    A peer says of itself what a `Hello` does, and answers an observer with its report. `layout`: the version of the
+    cluster's layout, so that a client asks for its description again if that is later.
     """
 
     version: int
@@ -61,6 +63,7 @@ class Welcome(Struct, frozen=True, tag=True, array_like=True):
     epoch: int = 0
     process: str = ""
     report: bytes = b""
+    layout: int = 0
 
 
 class Refusal(Struct, frozen=True, tag=True, array_like=True):
