@@ -7,7 +7,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker, Trim
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Locate, Joined, Subscribe
+from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Joined, Locate, Subscribe
 from seriatim.protocols.with_broker import Change, Changed, Delivered, Listen, Listening, Trimmed
 from tests.protocols.tree.net import event, messages, options_for, single
 

@@ -111,8 +111,9 @@ def test_a_leaf_joins_and_topics_move_to_it(mode: str) -> None:
     net.wait(200.0)
     assert net.notified("s") == ["a1", "a2", "a3"]
     assert "A" in net.node("n3").state.sequencer.homes
-    assert net.publisher("p").tree.home("A") == "n3"
-    assert net.publisher("p").tree.parents == net.node("n0").inner.tree.parents
+    if mode == "ticket":  # else it asks no node
+        assert net.publisher("p").tree.home("A") == "n3"
+        assert net.publisher("p").tree.parents == net.node("n0").inner.tree.parents
 
 
 def test_the_process_of_a_new_leaf_may_start_late() -> None:
@@ -219,6 +220,7 @@ def test_a_leaf_leaves_when_no_topic_lives_there_any_more(mode: str) -> None:
     assert net.node("n3").inner.has_left
     net.crash("n3")
     net.publish("p", "A", "a2")
+    net.wait(50.0)
     assert net.notified("s") == ["a1", "a2"]
 
 

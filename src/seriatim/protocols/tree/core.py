@@ -110,6 +110,10 @@ class SequencerCore(ABC):
         """Whether the topic is on its way from here or to here. Then whoever asks waits, and is answered later."""
 
     @abstractmethod
+    def _is_to_come(self, node: Node) -> bool:
+        """The root: whether this node will be part of the tree when what waits now has had its turn."""
+
+    @abstractmethod
     def _begin_reshape(self, wish: Reshape, now: float, effects: Effects) -> None:
         """The root: it is the turn of this change of shape."""
 

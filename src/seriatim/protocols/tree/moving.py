@@ -53,7 +53,7 @@ class Moving(Numbering, Joining):
 
     def _on_move(self, source: Address, message: say.Move, now: float, effects: Effects) -> None:
         problem = self._problem_with_move(message)
-        if problem is not None:
+        if problem is not None and not self._is_to_come(message.to):
             effects.notify.append(say.MoveEnded(message.topic, message.to, 0, problem))
             return
         self.state.moving.wanted.append((message.topic, message.to))
@@ -77,10 +77,11 @@ class Moving(Numbering, Joining):
             topic, to = moving.wanted.pop(0)
             for wish in moving.wishes:
                 wish.behind -= 1
-            home = self.tree.home(topic)
-            if home == to:
-                effects.notify.append(say.MoveEnded(topic, to, self.tree.moved(topic)))
+            problem = self._problem_with_move(say.Move(topic, to))  # nodes have come or left meanwhile
+            if problem is not None or self.tree.home(topic) == to:
+                effects.notify.append(say.MoveEnded(topic, to, self.tree.moved(topic), problem or ""))
                 continue
+            home = self.tree.home(topic)
             moving.granted += 1
             moving.move = MoveUnderWay(moving.granted, topic, home, to)
             effects.notify.append(say.MoveStep(topic, to, moving.granted, "quiesce"))

@@ -16,12 +16,22 @@ from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree.confirming import ConfirmedNode, Outdated
-from seriatim.protocols.tree.messages import BetweenNodes, NodeLeft, Refused, Subscribe, Ticket, Update
+from seriatim.protocols.tree.messages import (
+    Arrived,
+    BetweenNodes,
+    NodeLeft,
+    Refused,
+    Subscribe,
+    Ticket,
+    Update,
+    Welcome,
+)
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState, new_state, state_of_newcomer
 from seriatim.protocols.with_broker import Begun
 
+WITHOUT_LINK = frozenset({Welcome, Arrived})  # their link begins when the tree has the new node
 LAG = 64  # messages that the parent has not acknowledged, from which on it is told less often what passed here
 
 
@@ -120,14 +130,16 @@ class SequencerNode(ConfirmedNode):
             return super().step(source, message, now)
         if type(message) is Frame:
             return self._take_from_stranger(source, message, now)
-        if source in links:  # neighbours send frames, and nobody else does
+        if source in links and type(message) not in WITHOUT_LINK:  # neighbours send frames, and nobody else does
             effects = self.inner.idle()
         elif (refused := refusal(message, self.state.sequencer.homes)) is not None:
             effects = self.inner.idle()
             effects.send.append((source, refused))
         else:
             effects = self.inner.step(source, message, now)
-        return self._wish(self._framed(effects, now)) if links or self._to_persist else effects
+        if links or self._to_persist or self._shape_version != self.inner.shape_version:
+            return self._wish(self._framed(effects, now))
+        return effects
 
     def tick(self, now: float) -> Effects:
         effects = self._tick(now)
@@ -141,6 +153,9 @@ class SequencerNode(ConfirmedNode):
         if self._shape_version != self.inner.shape_version:
             self._follow_shape()
         return super()._framed(effects, now)
+
+    def _send(self, target: Address, message: Payload, now: float) -> Payload:
+        return message if type(message) in WITHOUT_LINK else super()._send(target, message, now)
 
     def _follow_shape(self) -> None:
         """Have links with the neighbours, and with nobody else."""

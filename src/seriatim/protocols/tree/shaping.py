@@ -70,6 +70,14 @@ class Shaping(Moving, Ordering):
 
     # ── the root ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _is_to_come(self, node: Node) -> bool:
+        """Whether this node is on its way into the tree, or waits for its turn."""
+        moving = self.state.moving
+        coming = [wish.reshape.node for wish in moving.wishes if wish.reshape.kind != "leave"]
+        if moving.move is not None and moving.move.change is not None:
+            coming.append(moving.move.to)
+        return node in coming
+
     def _on_reshape(self, source: Address, message: say.Reshape, now: float, effects: Effects) -> None:
         if self._parent is not None:
             change = ShapeChange(message.kind, message.node, message.at)
@@ -283,7 +291,7 @@ class Shaping(Moving, Ordering):
             self.state.moves = message.moves.copy()
             self.tree = self._view()
             self._parent = self.tree.parents[self.node]
-            self._levels = self._level_table()
+            self._levels, self._is_restless = self._level_table(), self._topics_move()
             self._look_around()
         effects.send.append((source, say.Arrived(change.move)))
 
