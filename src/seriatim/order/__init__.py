@@ -7,7 +7,7 @@ from seriatim.order.levels import LevelTable, level
 from seriatim.order.order_log import OrderedRange, OrderState, PassingOrder, count_of, from_position
 from seriatim.order.passage import PassageState, PassageTable
 from seriatim.order.stamp import TopicIds, TopicNames, decode_entries, encode_entries, topic_id
-from seriatim.order.tree import Moves, Place, SequencingTree
+from seriatim.order.tree import Moves, Place, SequencingTree, ShapeChange, ShapeKind
 
 __all__ = [
     "GUARANTEES",
@@ -27,6 +27,8 @@ __all__ = [
     "Place",
     "Released",
     "SequencingTree",
+    "ShapeChange",
+    "ShapeKind",
     "Shift",
     "TopicIds",
     "TopicNames",

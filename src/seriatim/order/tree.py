@@ -1,11 +1,16 @@
 """The sequencing tree: which node numbers which topic, and where two topics meet.
 
-Pure arithmetic. The shape is fixed, and shared by all roles. Topics move from home to home, and not everybody learns of
-that at the same moment, so every role has a *view* of its own: the tree as it was configured, with the moves that this
+Pure arithmetic. Topics move from home to home, nodes come and go, and not everybody learns of that at the same moment.
+So every role has a *view* of its own: the tree as it was configured, with the moves and the changes of shape that this
 role knows of. They are plain data (`Moves`) and part of the role's state.
+
+No change of shape changes where topics meet: a leaf that joins or leaves is home to nothing, and so is a new root. Only
+the moves that follow do. So changes of shape and moves share one sequence of numbers, and whoever knows of all numbers
+up to one knows where topics met then.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -19,21 +24,50 @@ class Place(Struct, frozen=True, array_like=True):
     move: int
 
 
+ShapeKind: TypeAlias = Literal["join", "leave", "root"]
+
+
+class ShapeChange(Struct, frozen=True, array_like=True):
+    """One change of the tree's shape. `move`: its number, in one sequence with the moves of topics; 0: not granted.
+
+    - `join`: `node` is a new leaf below `at`.
+    - `leave`: `node`, a leaf below `at`, is no longer there.
+    - `root`: `node` is a new root above `at`, the root until then.
+
+    The name of a node is never used for another one.
+    """
+
+    kind: ShapeKind
+    node: Node
+    at: Node
+    move: int = 0
+
+
 class Moves(Struct, array_like=True, omit_defaults=True):
     """What somebody knows of the moves of topics. Moves are numbered by the root; they happen one after the other.
 
     `number`: every move up to this one is known. Single later ones may be known, too. `last` and `former`: the topic of
-    the latest of them, and where it lived before: what is under way may still be about that.
+    the latest of them, and where it lived before: what is under way may still be about that. `shape`: the changes of
+    the tree's shape, in their order. They have numbers of the same sequence; up to the last one here all are known.
     """
 
     number: int = 0
     places: dict[Topic, Place] = field(default_factory=dict)
     last: Topic = ""
     former: Node = ""
+    shape: list[ShapeChange] = field(default_factory=list)
 
     def after(self, number: int) -> dict[Topic, Place]:
         """The topics that were moved after this move."""
         return {topic: place for topic, place in sorted(self.places.items()) if place.move > number}
+
+    def shape_after(self, number: int) -> tuple[ShapeChange, ...]:
+        """The changes of shape after this move."""
+        return tuple(change for change in self.shape if change.move > number)
+
+    def copy(self) -> "Moves":
+        """A copy that shares nothing which can change."""
+        return Moves(self.number, dict(self.places), self.last, self.former, list(self.shape))
 
 
 class SequencingTree:
@@ -41,7 +75,7 @@ class SequencingTree:
 
     `parents` maps each node to its parent and the root to None. A topic that `homes` does not list lives on
     `default_home`; without one it is unknown. One node is the smallest tree.
-    `moves` is what is known of moves since then.
+    `moves` is what is known of moves and changes of shape since then. `began` is the tree without them.
     """
 
     def __init__(
@@ -52,10 +86,11 @@ class SequencingTree:
         self.default_home = default_home
         self.root = check_shape(self.parents, "parents", "parents[{!r}]".format, TreeError)
         _check_homes(self.parents, self.homes, default_home)
-        self.paths: dict[Node, tuple[Node, ...]] = {node: self._climb(node) for node in self.parents}
         self.moves = Moves()
+        self.began = self
+        self._gone: dict[Node, Node] = {}  # nodes that have left, and their parents
         self._shares_homes = False
-        self._meets: dict[tuple[Node, Node], Node] = {}
+        self._measure()
 
     @classmethod
     def single(cls, topics: Iterable[Topic] = (), node: Node = "root") -> "SequencingTree":
@@ -83,17 +118,24 @@ class SequencingTree:
         """
         view = object.__new__(SequencingTree)
         view.parents, view.default_home, view.root = self.parents, self.default_home, self.root
-        view.paths, view._meets = self.paths, self._meets
+        view.paths, view._meets, view._gone, view.began = self.paths, self._meets, self._gone, self.began
         view.homes, view._shares_homes, view.moves = self.homes, True, moves
+        view._reshape(moves.shape)
         for topic, place in moves.places.items():
             view._put(topic, place.home)
-        if self.moves.places:
-            view.learn(self.moves.number, self.moves.places)
+        if self.moves.places or self.moves.shape:
+            view.learn(self.moves.number, self.moves.places, self.moves.shape)
         return view
 
-    def learn(self, number: int, places: Mapping[Topic, Place]) -> list[Topic]:
-        """These moves happened, and all up to `number` are known with them. Returns the topics of which it is news."""
+    def learn(self, number: int, places: Mapping[Topic, Place], shape: Iterable[ShapeChange] = ()) -> list[Topic]:
+        """These moves happened, and all up to `number` are known with them. Returns the topics of which it is news.
+
+        `shape`: changes of shape. Of those that are not known here, none up to the last one of these is missing.
+        """
         moves = self.moves
+        changes = [change for change in shape if change.move > self.shaped]
+        moves.shape += changes
+        self._reshape(changes)
         news = [topic for topic, place in sorted(places.items()) if place.move > self.moved(topic)]
         for topic in news:
             moves.places[topic] = places[topic]
@@ -105,6 +147,37 @@ class SequencingTree:
         """This is the next move; every one before it is known."""
         self.moves.last, self.moves.former = topic, self.home(topic)
         self.learn(place.move, {topic: place})
+
+    def reshape(self, change: ShapeChange) -> None:
+        """This is the next change of shape; every move before it is known."""
+        self.moves.last = self.moves.former = ""  # topics meet where they met before
+        self.learn(change.move, {}, [change])
+
+    @property
+    def shaped(self) -> int:
+        """The number of the latest change of shape that is known; 0: there was none."""
+        return self.moves.shape[-1].move if self.moves.shape else 0
+
+    def _reshape(self, changes: Iterable[ShapeChange]) -> None:
+        """Apply them in their order. The configured tree may have some of them already, and later ones."""
+        parents, gone = dict(self.parents), dict(self._gone)
+        for change in changes:
+            if change.kind == "leave":
+                if change.node in parents:
+                    gone[change.node] = parents.pop(change.node) or change.at
+            elif change.node not in parents and change.node not in gone and change.at in parents:
+                parents[change.node] = change.at if change.kind == "join" else None
+                if change.kind == "root":
+                    parents[change.at] = change.node
+        if parents != self.parents:
+            self.parents, self._gone = parents, gone
+            self.root = next(node for node, parent in parents.items() if parent is None)
+            self._measure()
+
+    def _measure(self) -> None:
+        """The way up from each node; also from one that has left, which somebody may still believe to be a home."""
+        self.paths: dict[Node, tuple[Node, ...]] = {node: self._climb(node) for node in (*self.parents, *self._gone)}
+        self._meets: dict[tuple[Node, Node], Node] = {}
 
     def _put(self, topic: Topic, home: Node) -> None:
         if self._shares_homes:
@@ -147,11 +220,18 @@ class SequencingTree:
             self._meets[node, other] = known
         return known
 
+    def children(self, node: Node) -> list[Node]:
+        """The nodes just below this one."""
+        return [child for child, parent in self.parents.items() if parent == node]
+
     def neighbours(self, node: Node) -> list[Node]:
         """The children of a node, and its parent if it has one."""
-        children = [child for child, parent in self.parents.items() if parent == node]
         parent = self.parents[node]
-        return children if parent is None else [*children, parent]
+        return self.children(node) if parent is None else [*self.children(node), parent]
+
+    def has_left(self, node: Node) -> bool:
+        """Whether there was such a node, and is no longer."""
+        return node in self._gone
 
     def next_hop(self, node: Node, target: Node) -> Node:
         """The neighbour of `node` on the way to `target`, another node."""
@@ -168,8 +248,8 @@ class SequencingTree:
         return min(nodes, key=lambda node: len(self.paths[node]), default=start)
 
     def _climb(self, node: Node) -> tuple[Node, ...]:
-        path = [node]
-        while (parent := self.parents[path[-1]]) is not None:
+        path, above = [node], self._gone
+        while (parent := self.parents[path[-1]] if path[-1] in self.parents else above[path[-1]]) is not None:
             path.append(parent)
         return tuple(path)
 

@@ -84,6 +84,7 @@ class OrderLogState(Struct):
 
     end: Position = 0
     writer: Address = ""  # the root, which is told when the log becomes shorter
+    since: int = 0  # the change of shape by which it became the root: those of before are refused
     ranges: list[OrderedRange] = field(default_factory=list)
     begins: list[Position] = field(default_factory=list)
     readers: dict[Address, say.ReadOrder] = field(default_factory=dict)  # who waits for something to follow
@@ -244,7 +245,8 @@ class Broker(Machine):
         order, topics = self.state.order, sorted(self.state.topics.items())
         stamped = {topic: each.stamps[-1].last for topic, each in topics if each.stamps and each.home == source}
         ordered = order.end if message.orders and order.writer == source else 0
-        effects.send.append((source, say.Begun(message.epoch, latest, stamped, ordered)))
+        since = order.since if message.orders else 0
+        effects.send.append((source, say.Begun(message.epoch, latest, stamped, ordered, since)))
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:
         """Whether a later life of this node has begun. The earlier one is told."""
@@ -385,10 +387,14 @@ class Broker(Machine):
         The root continues behind what was kept. If the log ends before that, it was deleted or is an older copy: what
         is missing between is lost, and whoever reads is told.
         """
+        order = self.state.order
         if self._is_refused(source, message.epoch, effects):
             return
-        order = self.state.order
-        order.writer = source
+        if self._is_deposed(message):
+            latest = self.state.begun.get(source, message.epoch)
+            effects.send.append((source, say.Begun(message.epoch, latest, since=order.since)))
+            return
+        order.writer, order.since = source, max(order.since, message.since)
         if message.after > order.end:
             effects.send.append((source, say.OrderKept(order.end)))
         if message.after > order.end or (message.after == order.end and message.ranges):
@@ -401,6 +407,15 @@ class Broker(Machine):
             for reader, question in sorted(waiting.items()):
                 self._read_order(reader, question, effects)
         effects.send.append((source, say.OrderKept(order.end)))
+
+    def _is_deposed(self, message: say.Ordered) -> bool:
+        """Whether there has been another root since the one that writes this."""
+        return message.since < self.state.order.since
+
+    def _cede(self, source: Address, message: say.Cede, effects: Effects) -> None:
+        if not self._is_refused(source, message.epoch, effects):
+            self.state.order.since = max(self.state.order.since, message.since)
+            effects.send.append((source, say.Ceded(message.since)))
 
     def _keep_order(self, source: Address, message: KeepOrder, effects: Effects) -> None:
         if source != APPLICATION:
@@ -443,6 +458,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Watch: Broker._watch,
     say.Discard: Broker._discard,
     say.Begin: Broker._begin,
+    say.Cede: Broker._cede,
     say.Unwatch: Broker._unwatch,
     say.Renew: Broker._renew,
     say.Stamped: Broker._stamped,

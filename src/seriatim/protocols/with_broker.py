@@ -3,7 +3,7 @@
 brokers/seam.py says what a broker does about each of its messages.
 
     application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, CaughtUp, Rejected, Ended
-    a node's life Begin, Begun
+    a node's life Begin, Begun · Cede, Ceded
     log mode      Append, Appended · Watch, Grown · Stamped, Kept · Unwatch, Unwatched · Voids, Trimmed
                   Follow, StampedTo, Unfollow
     stages        Attend, Staged
@@ -184,23 +184,41 @@ class Grown(Struct, frozen=True, tag=True):
 
 class Begin(Struct, frozen=True, tag=True):
     """Node → broker: another life of this node begins. Refuse from now on what earlier epochs stamp, and say what you
-    keep of this node. `orders`: it is the root, so the same goes for the order log."""
+    keep of this node. `orders`: it is the root, so the same goes for the order log. `since`: the number of the change
+    of shape by which it became the root; 0: it was from the beginning."""
 
     epoch: int
     orders: bool = False
+    since: int = 0
 
 
 class Begun(Struct, frozen=True, tag=True):
     """Broker → node: earlier epochs than `latest` are refused from here on.
 
     `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
-    log has, if this node has written it. Also sent to a life whose stamp is refused.
+    log has, if this node has written it. `since`: roots of before this change of shape are refused at the order log;
+    told to whoever writes it. Also sent to a life whose stamp is refused.
     """
 
     epoch: int
     latest: int
     stamped: dict[Topic, Number] = {}
     ordered: Position = 0
+    since: int = 0
+
+
+class Cede(Struct, frozen=True, tag=True):
+    """Root → broker: there is another root since this change of shape. Refuse at the order log what roots of before
+    send, whatever their epoch. Repeated until it is answered with `Ceded`."""
+
+    epoch: int
+    since: int
+
+
+class Ceded(Struct, frozen=True, tag=True):
+    """Broker → root: roots of before this change of shape are refused from here on."""
+
+    since: int
 
 
 class Stamped(Struct, frozen=True, tag=True):
@@ -410,12 +428,13 @@ class Ordered(Struct, frozen=True, tag=True):
     """Root → broker: behind the first `after` positions of the order come these ranges. Kept once.
 
     Without ranges: so many positions were kept; how many are? A log that ends earlier has lost what is between. The
-    broker says where it ended, goes on behind `after`, and says that.
+    broker says where it ended, goes on behind `after`, and says that. `since`: as in `Begin`.
     """
 
     after: Position
     ranges: tuple[OrderedRange, ...]
     epoch: int = 0
+    since: int = 0
 
 
 class OrderKept(Struct, frozen=True, tag=True):

@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from seriatim.brokers.capabilities import OrderBounds
 from seriatim.brokers.nats.order import READ_TOGETHER, decode_order, encode_order
 from seriatim.brokers.nats.streams import StreamOptions
 from seriatim.model import InputError, RemoteError
 from seriatim.order import OrderedRange
-from seriatim.protocols.with_broker import Ordered, OrderKept, OrderRead, ReadOrder
+from seriatim.protocols.with_broker import Begin, Begun, Cede, Ceded, Ordered, OrderKept, OrderRead, ReadOrder
 from tests.brokers.conformance import Probe
 from tests.brokers.nats.world import jetstream_world
 
@@ -19,8 +20,10 @@ MANY = 3 * READ_TOGETHER + 5
 
 def test_a_message_can_be_read_by_anybody() -> None:
     ordered = Ordered(12, (OrderedRange("a.b", 5, 9), OrderedRange("c", 1, 1), OrderedRange("a.b", 10, 10)), 3)
-    assert msgspec.msgpack.decode(encode_order(ordered)) == [1, 3, 12, ["a.b", "c"], [0, 5, 5, 1, 1, 1, 0, 10, 1]]
+    assert msgspec.msgpack.decode(encode_order(ordered)) == [1, 3, 12, ["a.b", "c"], [0, 5, 5, 1, 1, 1, 0, 10, 1], 0]
     assert decode_order(encode_order(ordered)) == ordered
+    before = msgspec.msgpack.encode([1, 3, 12, ["c"], [0, 5, 1]])
+    assert decode_order(before) == Ordered(12, (OrderedRange("c", 5, 5),), 3), "written by an earlier version"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,27 @@ async def test_a_new_process_finds_the_end_and_an_old_one_is_refused() -> None:
         assert await old.ask(late, OrderKept) == OrderKept(4), "its write was refused, and it looked again"
         assert await new.ask(number(3), OrderKept) == OrderKept(6)
         assert (await old.broker.order_log().read(0)).ranges[0] == OrderedRange("a", 1, 2)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("written", [0, 1])
+async def test_roots_of_before_are_refused_once_another_one_is_announced(written: int) -> None:
+    async with jetstream_world() as world:
+        root, top = Probe(await world.connect(), "root"), Probe(await world.connect(), "top")
+        for n in range(1, written + 1):
+            await root.ask(number(n), OrderKept)
+        for _ in range(2):  # also a repeat
+            assert await root.ask(Cede(1, 7), Ceded) == Ceded(7)
+        refused = await root.ask(number(written + 1), Begun)
+        assert (refused.epoch, refused.latest, refused.since) == (1, 1, 7)
+        later = structs.replace(number(written + 1), since=7)
+        assert await top.ask(later, OrderKept) == OrderKept(2 * written + 2)
+        again = Probe(await world.connect(), "root")
+        begun = await again.ask(Begin(9, orders=True), Begun)
+        assert (begun.latest, begun.since, begun.ordered) == (9, 7, 0), "a later life of the old root does not write"
+        begun = await Probe(await world.connect(), "top").ask(Begin(2, orders=True, since=7), Begun)
+        assert (begun.latest, begun.since, begun.ordered) == (2, 7, 2 * written + 2)
+        refused = await top.ask(structs.replace(number(written + 2), since=7), Begun)
+        assert refused.latest == 2, "another life of the new root has begun"
 
 
 async def test_retention_and_deletion() -> None:

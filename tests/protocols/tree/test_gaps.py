@@ -7,7 +7,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker, Trim
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Joined, Subscribe
+from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Joined, Locate, Subscribe
 from seriatim.protocols.with_broker import Change, Changed, Delivered, Listen, Listening, Trimmed
 from tests.protocols.tree.net import event, messages, options_for, single
 
@@ -92,6 +92,7 @@ def test_the_home_of_what_is_held_back_is_told_for_what() -> None:
     assert subscriber.tick(100.0).send == [
         ("eu", Inquire("A", 1, held=2)),
         ("us", Inquire("B", 1, held=2, waits_for=("A", 1))),
+        ("root", Locate(0)),  # the home may have left the tree
     ]
     for state in ("published", "coming", "void", "lost"):
         effects = subscriber.step("us", Answer("B", 1, state, {}, epoch=1), 110.0)

@@ -10,8 +10,12 @@ is lost, for readers as if retention had removed it.
 somebody has deleted, purged or restored it, the root is told where it ends now, and writes on behind what was kept: a
 message without ranges, if it has no others. So a reader that waits learns what is gone, also if nobody publishes.
 
-*A message* is msgpack: `[version, epoch, after, topics, ranges]`. Its first range comes behind position `after`.
-`topics` are names; `ranges` is flat: index of the topic, first number, count of numbers, and so on.
+*A message* is msgpack: `[version, epoch, after, topics, ranges, since]`. Its first range comes behind position `after`.
+`topics` are names; `ranges` is flat: index of the topic, first number, count of numbers, and so on. `since` is the
+number of the change by which the writer became the root; 0, and in older messages left out: it was from the beginning.
+
+*Another root.* The last message tells who writes. A root is refused if that is of a later root, and a life of a root if
+it is of a later life. A root that hands over says so in a message without ranges (`Cede`), also if the log is empty.
 
 *Reading.* Messages are numbered without holes, so the one that holds a position, or was stored at a time, is found by
 halving. Following messages are asked for together.
@@ -58,6 +62,7 @@ class OrderBody(Struct, array_like=True, frozen=True):
     after: Position
     topics: list[Topic]
     ranges: list[Number]
+    since: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,7 +76,7 @@ def encode_order(ordered: Ordered) -> bytes:
     for each in ordered.ranges:
         index = indices.setdefault(each.topic, len(indices))
         ranges += (index, each.first, each.last - each.first + 1)
-    return _encode(OrderBody(VERSION, ordered.epoch, ordered.after, list(indices), ranges))
+    return _encode(OrderBody(VERSION, ordered.epoch, ordered.after, list(indices), ranges, ordered.since))
 
 
 def decode_order(data: bytes) -> Ordered:
@@ -92,7 +97,7 @@ def decode_order(data: bytes) -> Ordered:
         raise RemoteError("the order log holds a message whose ranges are cut off") from None
     if body.after < 0 or any(each.first < 1 or each.count < 1 for each in ranges):
         raise RemoteError("the order log holds a message with empty ranges, or with positions that do not exist")
-    return Ordered(body.after, ranges, body.epoch)
+    return Ordered(body.after, ranges, body.epoch, body.since)
 
 
 def end_of(ordered: Ordered) -> Position:
@@ -109,7 +114,7 @@ class OrderChannel:
         self._waiting: Ordered | None = None
         self._last: int | None = None  # the last message in the stream; None: not known
         self._end: Position | None = None  # where it ends; None: the log is empty
-        self._epoch = 0  # in which its last message was written
+        self._writer = (0, 0)  # since when who wrote its last message is the root, and in which epoch it did
         self._looked = False  # the two were just read from the server
         self._busy = False
         self._task: asyncio.Task[None] | None = None
@@ -122,22 +127,35 @@ class OrderChannel:
             if task is not None:
                 task.cancel()
 
-    async def begin(self, epoch: int) -> tuple[int, Position]:
-        """Refuse from now on what earlier lives write. Returns the latest epoch in the log, and where the log ends.
+    async def begin(self, epoch: int, since: int = 0) -> tuple[int, int, Position]:
+        """Refuse from now on what earlier lives of this root write. Returns since when the latest writer is the root,
+        its epoch, and where the log ends.
 
         A message without ranges says so; an empty log gets none.
         """
+        await self._fence((since, epoch), also_if_empty=False)
+        return *self._writer, self._end or 0
+
+    async def cede(self, since: int) -> None:
+        """Refuse from now on what roots of before this change write."""
+        await self._fence((since, 0), also_if_empty=True)
+
+    async def _fence(self, writer: tuple[int, int], *, also_if_empty: bool) -> None:
         while True:
             await self._read_back()
-            if not self._last or self._end is None or self._epoch >= epoch:
-                return self._epoch, self._end or 0
-            headers, fence = {EXPECTED: str(self._last)}, encode_order(Ordered(self._end, (), epoch))
+            if (not self._last or self._end is None) and not also_if_empty:
+                return
+            if self._writer >= writer:
+                return
+            since, epoch = writer
+            fence = encode_order(Ordered(self._end or 0, (), epoch, since))
             try:
-                ack = await self._streams.api.publish(self._streams.names.order_subject, fence, headers)
+                subject, headers = self._streams.names.order_subject, {EXPECTED: str(self._last)}
+                ack = await self._streams.api.publish(subject, fence, headers)
             except (WrongLastSequence, StreamNotFound):
                 continue
-            self._last, self._epoch = ack.seq, epoch
-            return epoch, self._end
+            self._last, self._end, self._writer = ack.seq, self._end or 0, writer
+            return
 
     def send(self, ordered: Ordered) -> None:
         """Store these ranges unless they are stored already. The answer, `OrderKept`, says where the log ends.
@@ -159,8 +177,10 @@ class OrderChannel:
             self._task = asyncio.get_running_loop().create_task(self._recover())
             return
         self._waiting = None
-        if self._epoch > ordered.epoch:
-            self._deliver(Begun(ordered.epoch, self._epoch))
+        since, epoch = self._writer
+        if self._writer > (ordered.since, ordered.epoch):
+            latest = epoch if since == ordered.since else ordered.epoch
+            self._deliver(Begun(ordered.epoch, latest, since=since))
             return
         end = self._end or 0
         if (self._end is not None and ordered.after < end) or (ordered.after <= end and not ordered.ranges):
@@ -182,7 +202,7 @@ class OrderChannel:
             return
         try:
             self._last, self._end = ack_of(reply, "keeping the order log").seq, end_of(ordered)
-            self._epoch = ordered.epoch
+            self._writer = ordered.since, ordered.epoch
         except (ConnectionFailed, WrongLastSequence):
             self._last, self._waiting = None, self._waiting or ordered  # it may or may not have arrived
         except StreamNotFound:
@@ -232,10 +252,11 @@ class OrderChannel:
         except StreamNotFound:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-        self._last, self._end, self._epoch = 0, None, 0
+        self._last, self._end, self._writer = 0, None, (0, 0)
         if last is not None:
             ordered = decode_order(last.data)
-            self._last, self._end, self._epoch = last.seq, end_of(ordered), ordered.epoch
+            self._last, self._end = last.seq, end_of(ordered)
+            self._writer = ordered.since, ordered.epoch
         self._looked = True
 
 

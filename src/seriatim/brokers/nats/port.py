@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import structs
+
 from seriatim.brokers.naming import check_topic, ordered_topic
 from seriatim.brokers.nats.api import (
     EXPECTED,
@@ -46,6 +48,8 @@ from seriatim.protocols.with_broker import (
     Attend,
     Begin,
     Begun,
+    Cede,
+    Ceded,
     Discard,
     Fetch,
     Follow,
@@ -94,6 +98,7 @@ class JetStreamPort(Port):
         self._stamps: StampChannel | None = None
         self._begun: Begin | None = None  # the life of the node that is attached here
         self._beginning: asyncio.Task[None] | None = None
+        self._ceding: asyncio.Task[None] | None = None
         self._watcher: Watcher | None = None
         self._order: OrderChannel | None = None
         self._reading: OrderReading | None = None
@@ -127,6 +132,8 @@ class JetStreamPort(Port):
                 self._broker.following.leave(message.topic, self)
             case Ordered():
                 self.order.send(message)
+            case Cede():
+                self._cede(message)
             case ReadOrder():
                 self.reading.ask(message)
             case Listen():
@@ -183,8 +190,9 @@ class JetStreamPort(Port):
         self._broker.detach(self)
         if self._begun is not None:
             self._link.on_up.remove(self._on_up)
-        if self._beginning is not None:
-            self._beginning.cancel()
+        for task in (self._beginning, self._ceding):
+            if task is not None:
+                task.cancel()
         for listening in self._listening.values():
             listening.close()
         self._broker.stages.leave(self)
@@ -237,12 +245,26 @@ class JetStreamPort(Port):
             if self._broker.mode == "log":
                 begun = await patiently(lambda: self.stamps.begin(message.epoch))
             if message.orders and begun.latest == message.epoch:
-                latest, ordered = await patiently(lambda: self.order.begin(message.epoch))
-                begun = Begun(message.epoch, max(latest, begun.latest), begun.stamped, ordered)
+                since, latest, ordered = await patiently(lambda: self.order.begin(message.epoch, message.since))
+                begun = structs.replace(begun, since=since)
+                if since == message.since:  # else another root has written it
+                    begun = structs.replace(begun, latest=max(latest, begun.latest), ordered=ordered)
         except SeriatimError as error:
             self._refuse(message, error)
         else:
             self._deliver(begun)
+
+    def _cede(self, message: Cede) -> None:
+        if self._ceding is None or self._ceding.done():  # else a repeat
+            self._ceding = asyncio.get_running_loop().create_task(self._tell_of_next_root(message))
+
+    async def _tell_of_next_root(self, message: Cede) -> None:
+        try:
+            await patiently(lambda: self.order.cede(message.since))
+        except SeriatimError as error:
+            self._refuse(message, error)
+        else:
+            self._deliver(Ceded(message.since))
 
     def _on_up(self) -> None:
         """The connection is new: another life may have begun meanwhile, or somebody restored an older copy."""

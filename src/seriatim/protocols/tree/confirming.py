@@ -75,7 +75,7 @@ class ConfirmedNode(LinkedNode):
 
     def ask_broker_again(self) -> Begin:
         """What to send the broker to compare with it once more, for example when it was away."""
-        return Begin(self.epoch, self._orders())
+        return Begin(self.epoch, self._orders(), self._since()[0])
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if self.outdated is not None:
@@ -210,6 +210,9 @@ class ConfirmedNode(LinkedNode):
         """Whether the broker has seen more of this node than its journal knows."""
         if begun.latest > self.epoch:
             return Outdated(BROKER, "it has heard of a later epoch", begun.latest)
+        if begun.since > (latest := self._since()[1]):
+            reason = f"another root writes the order log since change {begun.since}; the journal knows of {latest}"
+            return Outdated(BROKER, reason)
         for topic, last in sorted(begun.stamped.items()):
             if last > (issued := self._issued(topic)):
                 return Outdated(BROKER, f"it keeps stamps of {topic} up to {last}; the journal knows of {issued}")
@@ -217,6 +220,10 @@ class ConfirmedNode(LinkedNode):
             known = f"the journal knows of {position}"
             return Outdated(BROKER, f"its order log has {begun.ordered} positions; {known}")
         return None
+
+    def _since(self) -> tuple[int, int]:
+        """The change of shape by which this node became the root, and the latest change that it knows of."""
+        raise NotImplementedError
 
     def _issued(self, topic: str) -> int:
         """The last number of a topic that was given out here."""

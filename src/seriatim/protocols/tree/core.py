@@ -15,6 +15,7 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.estate import Home, KnownAs, Regrouping
 from seriatim.protocols.tree.messages import Body, Climbing, Moved, Refused, Routed, Subscribe, Tell, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.shaping_messages import Reshape
 from seriatim.protocols.tree.state import SequencerState, new_state
 
 Asked: TypeAlias = Ticket | Subscribe | Update | Tell
@@ -29,14 +30,31 @@ class SequencerCore(ABC):
         self.node = node
         self.options = options
         self.state = state if state is not None else new_state(options)
-        self.tree = tree.view(self.state.moves)
+        self._configured = tree
+        self.tree = self._view()
+        self._neighbours: set[Address] = set()  # who may speak as one
+        self.shape_version = 0  # grows when they may have changed
         self._is_restless = self._topics_move()
         self._passages = PassageTable(self.state.passages, full=options.full_stamps)
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
-        self._parent = tree.parents[node]
+        self._parent = self.tree.parents[node]
         self._levels = self._level_table()
         self._removal_due: float | None = None  # when to ask the broker about removed topics, or again
         self._passing_at: Position = 0  # the position of the pass that is being handled; 0: not known
+
+    def _view(self) -> SequencingTree:
+        founding = self.state.moving.founding
+        return (self._configured if founding is None else founding.tree).view(self.state.moves)
+
+    @abstractmethod
+    def neighbours(self) -> set[Node]:
+        """The nodes that this one has links with: those in the tree, and those on their way in or out."""
+
+    def _look_around(self) -> None:
+        """The neighbours may have changed."""
+        self._neighbours.clear()
+        self._neighbours |= self.neighbours()
+        self.shape_version += 1
 
     def _level_table(self) -> LevelTable | None:
         """Who waits at which node. None: every stamp given out here is finished here, or there are no stages."""
@@ -92,6 +110,14 @@ class SequencerCore(ABC):
         """Whether the topic is on its way from here or to here. Then whoever asks waits, and is answered later."""
 
     @abstractmethod
+    def _is_to_come(self, node: Node) -> bool:
+        """The root: whether this node will be part of the tree when what waits now has had its turn."""
+
+    @abstractmethod
+    def _begin_reshape(self, wish: Reshape, now: float, effects: Effects) -> None:
+        """The root: it is the turn of this change of shape."""
+
+    @abstractmethod
     def _inherited(self, subscriber: Address, about: dict[Topic, KnownAs]) -> frozenset[Topic]:
         """Those of these topics at whose former homes the subscriber was known without a break until they moved here,
         and has been since."""
@@ -108,7 +134,7 @@ class SequencerCore(ABC):
     def _route(self, to: Node, body: Body, now: float, effects: Effects) -> None:
         if to == self.node:
             self._take(body, now, effects)
-        else:
+        elif to in self.tree.parents:  # else it has left, and this belongs to a move that was cancelled
             effects.send.append((self.tree.next_hop(self.node, to), Routed(to, body)))
 
     def _refuse(self, target: Address, request: int, topic: Topic, reason: str, effects: Effects) -> None:
@@ -116,7 +142,8 @@ class SequencerCore(ABC):
 
     def _send_on(self, source: Address, topic: Topic, effects: Effects) -> None:
         """To where the topic lives."""
-        effects.send.append((source, Moved(topic, self.tree.home(topic), self.tree.moved(topic))))
+        shape = tuple(self.state.moves.shape)
+        effects.send.append((source, Moved(topic, self.tree.home(topic), self.tree.moved(topic), shape)))
 
     def _is_home(self, topic: Topic) -> bool:
         return self.tree.knows(topic) and self.tree.home(topic) == self.node

@@ -22,17 +22,20 @@ class Gaps(Subscribing):
     """The part of a subscriber that asks after what is missing, and gives up on it."""
 
     def _inquire(self, now: float, effects: Effects) -> None:
+        silent = set()
         for topic, number in self._missing():
             holding = self.state.holdings[topic]
             if holding.missing_since is None:
                 holding.missing_since = now
             elif now - holding.missing_since >= self.options.patience_ms:
                 holding.missing_since = now
+                silent.add(self.tree.home(topic))
                 waiting = list(islice(self._queue.waiters(topic), WAITERS_MAX))
                 held = len(self.state.lanes[topic].held) + len(holding.unstamped) + len(waiting)
                 inquiry = Inquire(topic, number, rejected=holding.forged == number, held=max(1, held))
                 effects.send.append((self.tree.home(topic), inquiry))
                 self._tell_others((topic, number), waiting, effects)
+        self._seek(silent, effects)
 
     def _tell_others(
         self, missing: tuple[Topic, Number], waiting: list[tuple[Topic, Number]], effects: Effects

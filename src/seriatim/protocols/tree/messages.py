@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from seriatim.model import Address, Entries, Node, Number, Position, Topic
-from seriatim.order import OrderedRange, Place
+from seriatim.order import OrderedRange, Place, ShapeChange
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.tree.estate import KnownAs
 from seriatim.protocols.tree.moving_messages import CancelMove as CancelMove
@@ -22,7 +22,22 @@ from seriatim.protocols.tree.moving_messages import Resume as Resume
 from seriatim.protocols.tree.moving_messages import Switch as Switch
 from seriatim.protocols.tree.moving_messages import Switched as Switched
 from seriatim.protocols.tree.moving_messages import Vouch as Vouch
+from seriatim.protocols.tree.shaping_messages import Abandon as Abandon
+from seriatim.protocols.tree.shaping_messages import Arrived as Arrived
+from seriatim.protocols.tree.shaping_messages import CancelReshape as CancelReshape
+from seriatim.protocols.tree.shaping_messages import NodeExpected as NodeExpected
+from seriatim.protocols.tree.shaping_messages import NodeLeft as NodeLeft
+from seriatim.protocols.tree.shaping_messages import Prepare as Prepare
+from seriatim.protocols.tree.shaping_messages import Prepared as Prepared
+from seriatim.protocols.tree.shaping_messages import Reign as Reign
+from seriatim.protocols.tree.shaping_messages import Reshape as Reshape
+from seriatim.protocols.tree.shaping_messages import ReshapeEnded as ReshapeEnded
+from seriatim.protocols.tree.shaping_messages import ReshapeStep as ReshapeStep
+from seriatim.protocols.tree.shaping_messages import ShapeChanged as ShapeChanged
+from seriatim.protocols.tree.shaping_messages import SwitchShape as SwitchShape
+from seriatim.protocols.tree.shaping_messages import Welcome as Welcome
 from seriatim.protocols.with_broker import (
+    Ceded,
     Discarded,
     Grown,
     Kept,
@@ -202,15 +217,17 @@ class Answer(Struct, frozen=True, tag=True):
 # ── where topics live ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Moved(Struct, frozen=True, tag=True):
+class Moved(Struct, frozen=True, tag=True, omit_defaults=True):
     """Node → client: this topic lives on another node. Ask there; nothing was changed here.
 
-    `move`: the number of the move that brought it there. Who knows of a later one of this topic ignores this.
+    `move`: the number of the move that brought it there. Who knows of a later one of this topic ignores this. `shape`:
+    all changes of the tree's shape that I know of, since that node may be new.
     """
 
     topic: Topic
     home: Node
     move: int
+    shape: tuple[ShapeChange, ...] = ()
 
 
 class Locate(Struct, frozen=True, tag=True):
@@ -219,12 +236,16 @@ class Locate(Struct, frozen=True, tag=True):
     after: int
 
 
-class Located(Struct, frozen=True, tag=True):
-    """Node → client: these were moved after move `after`, and these are all, up to move `number`."""
+class Located(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Node → client: these were moved after move `after`, and these are all, up to move `number`.
+
+    `shape`: the changes of the tree's shape among them.
+    """
 
     after: int
     number: int
     places: dict[Topic, Place]
+    shape: tuple[ShapeChange, ...] = ()
 
 
 # ── between nodes, along the tree ─────────────────────────────────────────────────────────────────────────────────
@@ -333,7 +354,9 @@ class CutDone(Struct, frozen=True, tag=True, omit_defaults=True):
     position: Position = 0
 
 
-Body: TypeAlias = Finished | Tell | Announced | CutDone | Quiesce | HandOver | GoOn | Resume
+Body: TypeAlias = (
+    Finished | Tell | Announced | CutDone | Quiesce | HandOver | GoOn | Resume | Prepare | Prepared | Abandon
+)
 
 
 class Routed(Struct, frozen=True, tag=True):
@@ -418,10 +441,11 @@ class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromOperator: TypeAlias = Move | CancelMove
-FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Renewed | Trimmed | Unwatched | Written
+FromOperator: TypeAlias = Move | CancelMove | Reshape | CancelReshape
+FromBroker: TypeAlias = Ceded | Discarded | Grown | Kept | OrderKept | Renewed | Trimmed | Unwatched | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
-BetweenNodes: TypeAlias = Climbing | Switch | Routed
+BetweenNodes: TypeAlias = Climbing | Switch | SwitchShape | Reign | Routed
+BeforeLinks: TypeAlias = Welcome | Arrived
 ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog
 # What a node takes, and its journal keeps.
-Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | ToItself
+Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | BeforeLinks | ToItself

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Set
 from msgspec import structs
 
 from seriatim.model import BROKER, Address, Node, Number, Topic
-from seriatim.order import Holder, Place
+from seriatim.order import Holder, Place, ShapeChange
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.core import Asked
@@ -53,7 +53,7 @@ class Moving(Numbering, Joining):
 
     def _on_move(self, source: Address, message: say.Move, now: float, effects: Effects) -> None:
         problem = self._problem_with_move(message)
-        if problem is not None:
+        if problem is not None and not self._is_to_come(message.to):
             effects.notify.append(say.MoveEnded(message.topic, message.to, 0, problem))
             return
         self.state.moving.wanted.append((message.topic, message.to))
@@ -70,12 +70,18 @@ class Moving(Numbering, Joining):
 
     def _next_move(self, now: float, effects: Effects) -> None:
         moving = self.state.moving
-        while moving.move is None and moving.wanted:
-            topic, to = moving.wanted.pop(0)
-            home = self.tree.home(topic)
-            if home == to:
-                effects.notify.append(say.MoveEnded(topic, to, self.tree.moved(topic)))
+        while moving.move is None and (moving.wanted or moving.wishes):
+            if moving.wishes and not moving.wishes[0].behind:
+                self._begin_reshape(moving.wishes.pop(0).reshape, now, effects)
                 continue
+            topic, to = moving.wanted.pop(0)
+            for wish in moving.wishes:
+                wish.behind -= 1
+            problem = self._problem_with_move(say.Move(topic, to))  # nodes have come or left meanwhile
+            if problem is not None or self.tree.home(topic) == to:
+                effects.notify.append(say.MoveEnded(topic, to, self.tree.moved(topic), problem or ""))
+                continue
+            home = self.tree.home(topic)
             moving.granted += 1
             moving.move = MoveUnderWay(moving.granted, topic, home, to)
             effects.notify.append(say.MoveStep(topic, to, moving.granted, "quiesce"))
@@ -86,9 +92,11 @@ class Moving(Numbering, Joining):
         reason = "cancelled"
         for _, to in [each for each in moving.wanted if each[0] == topic]:
             effects.notify.append(say.MoveEnded(topic, to, 0, reason))
+        for wish in moving.wishes:
+            wish.behind -= sum(each == topic for each, _ in moving.wanted[: wish.behind])
         moving.wanted = [each for each in moving.wanted if each[0] != topic]
         move = moving.move
-        if move is not None and move.topic == topic and not move.is_switching:
+        if move is not None and move.change is None and move.topic == topic and not move.is_switching:
             moving.move = None
             for node in (move.home, move.to):
                 self._route(node, say.Resume(move.number, topic), now, effects)
@@ -115,8 +123,11 @@ class Moving(Numbering, Joining):
         moving = self.state.moving
         move, moving.move = moving.move, None
         assert move is not None, "all nodes have answered that it is over"
-        self._route(move.to, say.GoOn(move.number, move.topic), now, effects)
-        effects.notify.append(say.MoveEnded(move.topic, move.to, move.number))
+        if move.change is None:
+            self._route(move.to, say.GoOn(move.number, move.topic), now, effects)
+            effects.notify.append(say.MoveEnded(move.topic, move.to, move.number))
+        elif move.change.node != self.node:  # else the former root says so
+            effects.notify.append(say.ReshapeEnded(move.change))
         self._next_move(now, effects)
 
     # ── the former home ───────────────────────────────────────────────────────────────────────────────────────────
@@ -309,9 +320,19 @@ class Moving(Numbering, Joining):
     def _on_switch(self, source: Address, message: say.Switch, now: float, effects: Effects) -> None:
         """Adopt it, tell those below, and answer when they have answered."""
         counts = self._switch(message, now, effects)
-        children = {node for node, parent in self.tree.parents.items() if parent == self.node}
+        self._tell_children(message, set(self.tree.children(self.node)), counts, now, effects)
+
+    def _tell_children(
+        self,
+        message: say.Switch | say.SwitchShape,
+        children: set[Node],
+        counts: dict[Topic, Number],
+        now: float,
+        effects: Effects,
+        crowned: ShapeChange | None = None,
+    ) -> None:
         effects.send.extend((child, message) for child in sorted(children))
-        self.state.moving.switching = Switching(message.move, children, counts)
+        self.state.moving.switching = Switching(_number_of(message), children, counts, crowned)
         self._report(now, effects)
 
     def _on_switched(self, source: Address, message: say.Switched, now: float, effects: Effects) -> None:
@@ -321,6 +342,8 @@ class Moving(Numbering, Joining):
         if switching is not None and switching.move == message.move:
             switching.children.discard(source)
             switching.counts |= message.counts
+            if source not in self.tree.parents:
+                self._look_around()  # that was the last word of a leaf that leaves
             self._report(now, effects)
 
     def _report(self, now: float, effects: Effects) -> None:
@@ -333,6 +356,8 @@ class Moving(Numbering, Joining):
         else:
             switched = say.Switched(switching.move, switching.counts, self._carried())
             effects.send.append((self._parent, switched))
+            if switching.crowned is not None:
+                effects.notify.append(say.ReshapeEnded(switching.crowned))
 
     def _may_go_on(self, switching: Switching) -> bool:
         return not switching.children
@@ -440,7 +465,7 @@ class Moving(Numbering, Joining):
     def _explain_moves(self) -> list[str]:
         moving, lines = self.state.moving, []
         move = moving.move
-        if move is not None:
+        if move is not None and move.change is None:
             waits = "all nodes to know it" if move.is_switching else f"{move.home} to hand it over"
             lines.append(f"move {move.number}: {move.topic} from {move.home} to {move.to}: waits for {waits}")
         for topic, leaving in sorted(moving.leaving.items()):
@@ -452,6 +477,10 @@ class Moving(Numbering, Joining):
         if moving.switching is not None and moving.switching.children:
             lines.append(f"move {moving.switching.move}: waits for {', '.join(sorted(moving.switching.children))}")
         return lines
+
+
+def _number_of(message: say.Switch | say.SwitchShape) -> int:
+    return message.move if isinstance(message, say.Switch) else message.change.move
 
 
 def _without_time(desk: Desk) -> Desk:

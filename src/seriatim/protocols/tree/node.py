@@ -15,13 +15,23 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
-from seriatim.protocols.tree.confirming import ConfirmedNode
-from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
+from seriatim.protocols.tree.confirming import ConfirmedNode, Outdated
+from seriatim.protocols.tree.messages import (
+    Arrived,
+    BetweenNodes,
+    NodeLeft,
+    Refused,
+    Subscribe,
+    Ticket,
+    Update,
+    Welcome,
+)
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
-from seriatim.protocols.tree.state import SequencerState, new_state
+from seriatim.protocols.tree.state import SequencerState, new_state, state_of_newcomer
 from seriatim.protocols.with_broker import Begun
 
+WITHOUT_LINK = frozenset({Welcome, Arrived})  # their link begins when the tree has the new node
 LAG = 64  # messages that the parent has not acknowledged, from which on it is told less often what passed here
 
 
@@ -31,6 +41,12 @@ class SequencerNodeState(Struct, array_like=True):
     sequencer: SequencerState = field(default_factory=SequencerState)
     links: dict[Node, Link[BetweenNodes]] = field(default_factory=dict)
     inputs: int = 0  # how many records the journal has had: one with fewer is an older one
+    former: dict[Node, Link[BetweenNodes]] = field(default_factory=dict)  # of leaves that have left
+
+
+def newcomer_state(options: TreeOptions) -> SequencerNodeState:
+    """A node that waits until it is welcomed into a tree that runs. Until then it does nothing."""
+    return SequencerNodeState(state_of_newcomer(options))
 
 
 class SequencerNode(ConfirmedNode):
@@ -47,8 +63,9 @@ class SequencerNode(ConfirmedNode):
         state = state if state is not None else SequencerNodeState(new_state(options))
         super().__init__(self.sequencer_type(tree, node, options, state.sequencer), options.retry_ms, state)
         self.options = options
-        for neighbour in tree.neighbours(node):
-            state.links.setdefault(neighbour, Link())
+        self._shape_version = 0
+        self._follow_shape()
+        self._said_left = False
         self._resends.extend(
             sorted((link.resend_due, name) for name, link in state.links.items() if link.resend_due is not None)
         )
@@ -86,6 +103,11 @@ class SequencerNode(ConfirmedNode):
         self.confirm(patience_ms, with_broker=with_broker and is_kept)
 
     @property
+    def neighbours(self) -> frozenset[Node]:
+        """The nodes that it has links with now."""
+        return frozenset(self.state.links)
+
+    @property
     def epoch(self) -> int:
         """Grows by one with each process that takes over. Part of the sequencer's state, which tells it to clients."""
         return self.state.sequencer.epoch
@@ -97,6 +119,7 @@ class SequencerNode(ConfirmedNode):
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = self._take_input(source, message, now)
         self.state.inputs += len(effects.persist)
+        self._say_left(effects)
         return effects
 
     def _take_input(self, source: Address, message: Payload, now: float) -> Effects:
@@ -105,23 +128,71 @@ class SequencerNode(ConfirmedNode):
             return super().step(source, message, now)
         if type(message) is Frame and source in links:
             return super().step(source, message, now)
-        if type(message) is Frame or source in links:  # neighbours send frames, and nobody else does
+        if type(message) is Frame:
+            return self._take_from_stranger(source, message, now)
+        if source in links and type(message) not in WITHOUT_LINK:  # neighbours send frames, and nobody else does
             effects = self.inner.idle()
         elif (refused := refusal(message, self.state.sequencer.homes)) is not None:
             effects = self.inner.idle()
             effects.send.append((source, refused))
         else:
             effects = self.inner.step(source, message, now)
-        return self._wish(self._framed(effects, now)) if links or self._to_persist else effects
+        if links or self._to_persist or self._shape_version != self.inner.shape_version:
+            return self._wish(self._framed(effects, now))
+        return effects
 
     def tick(self, now: float) -> Effects:
         effects = self._tick(now)
         self.state.inputs += len(effects.persist)
+        self._say_left(effects)
         return effects
 
+    # ── the tree changes ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _framed(self, effects: Effects, now: float) -> Effects:
+        if self._shape_version != self.inner.shape_version:
+            self._follow_shape()
+        return super()._framed(effects, now)
+
+    def _send(self, target: Address, message: Payload, now: float) -> Payload:
+        return message if type(message) in WITHOUT_LINK else super()._send(target, message, now)
+
+    def _follow_shape(self) -> None:
+        """Have links with the neighbours, and with nobody else."""
+        links, neighbours = self.state.links, self.inner.neighbours()
+        self._shape_version = self.inner.shape_version
+        for name in sorted(neighbours - links.keys()):
+            links[name] = Link()
+        for name in sorted(links.keys() - neighbours):
+            self.state.former[name] = links[name]
+            self._drop_link(name)
+
+    def _take_from_stranger(self, source: Address, frame: Frame[Any], now: float) -> Effects:
+        """A leaf that has left is told that its last word was heard. A greeting is answered: whoever greets may wait
+        until it is in the tree. Anything else tells that this journal is older than a link."""
+        effects = self._idle_or_asking()
+        link = self.state.former.get(source)
+        if frame.body is None:
+            return effects
+        if link is None and frame.number:
+            reason = "it sends on a link that the journal does not know of"
+            return self._outdate_or(Outdated(source, reason), source, now)
+        link = link if link is not None else Link()
+        link.peer_epoch = max(link.peer_epoch, frame.epoch)
+        effects.send.append((source, link.acknowledgement(self.epoch, self._doubt(source))))
+        return effects
+
+    def _say_left(self, effects: Effects) -> None:
+        """To the driver: the process may end, once all that it owes was heard."""
+        if not self.inner.has_left or self._said_left or not self.is_acting:
+            return
+        if not any(link.unacknowledged for link in self.state.links.values()):
+            self._said_left = True
+            effects.notify.append(NodeLeft(self.state.sequencer.moving.gone_since))
+
     def _tick(self, now: float) -> Effects:
-        parent = self.inner.tree.parents[self.inner.node]
-        if parent is not None:
+        parent = self._above()
+        if parent is not None and parent in self.state.links:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
         return super()._tick(now)
 
@@ -135,7 +206,11 @@ class SequencerNode(ConfirmedNode):
         return self.inner.tree.parents[self.inner.node]
 
     def _orders(self) -> bool:
-        return self.options.keeps_order_log and self.inner.tree.parents[self.inner.node] is None
+        return self.options.keeps_order_log and self.inner.is_member and self._above() is None
+
+    def _since(self) -> tuple[int, int]:
+        moving, known = self.state.sequencer.moving, self.inner.tree.moves.number
+        return moving.since, max(known, moving.move.number if moving.move is not None else 0)
 
     def _ordered_to(self) -> Position:
         return self.state.sequencer.order.end

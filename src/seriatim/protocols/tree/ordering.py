@@ -141,7 +141,7 @@ class Ordering(SequencerCore):
             return
         ranges = self._order.following(ORDERED_AT_ONCE)
         self._order_due = now + self.options.retry_ms
-        effects.send.append((BROKER, Ordered(self.state.order.told, ranges, self.state.epoch)))
+        effects.send.append((BROKER, Ordered(self.state.order.told, ranges, self.state.epoch, self.state.moving.since)))
 
     def _start_order(self, now: float, effects: Effects) -> None:
         """A process starts: hand on what waits. If this node kept no order until now, it does from here on.

