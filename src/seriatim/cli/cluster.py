@@ -39,7 +39,7 @@ class Cluster:
         self.description = description
         self.places = [
             Place(node, place, address)
-            for node in description.parents
+            for node in description.tree.parents
             for place, address in enumerate(description.addresses.get(node) or [""])
         ]
         self.broker = broker
@@ -52,7 +52,7 @@ class Cluster:
 
     async def explain(self) -> list[tuple[Node, NodeExplanation | None]]:
         """What each node waits for. None: no process runs it."""
-        nodes = list(self.description.parents)
+        nodes = list(self.description.tree.parents)
         subjects = [node_subject(self.description.cluster, "explain", node) for node in nodes]
         return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
 

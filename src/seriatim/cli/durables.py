@@ -108,7 +108,7 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
                 confirm(f"Remove {name}, which holds {', '.join(topics) or 'nothing'}?")
             if lives is not None:
                 await remove_registered(lives, name)
-            for node in found.description.parents:
+            for node in found.description.tree.parents:
                 answer = await found.ask_node(node, "forget", GiveUp(address, force), GivenUp)
                 if answer.problem:
                     raise RequestRefused(f"{node}: {answer.problem}; stop it, or add --force")
@@ -157,7 +157,7 @@ async def _known(found: Cluster) -> Iterable[DurableRow]:
     if found.description.order == "atoms":
         raise InputError("--cluster", "it orders by atoms, which have no durable subscriptions", "use a tree")
     rows: list[DurableRow] = []
-    for node in found.description.parents:
+    for node in found.description.tree.parents:
         after = ""
         while True:
             page = await found.ask_node(node, "durables", Page(after), DurablesPage)

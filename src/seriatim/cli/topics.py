@@ -189,7 +189,7 @@ async def list_topics(found: Cluster, url: str, timeout_s: float) -> list[Listed
     _check_tree(found)
     async with _logs(found, url, timeout_s) as logs:
         listed: list[Listed] = []
-        for node in found.description.parents:
+        for node in found.description.tree.parents:
             after = ""
             while True:
                 page = await found.ask_node(node, "topics", Page(after), TopicsPage)

@@ -15,14 +15,7 @@ from msgspec.json import encode
 
 from seriatim.brokers.capabilities import required
 from seriatim.model import InputError, Node, SeriatimError
-from seriatim.server.description import (
-    MOVED,
-    VERSION,
-    ClusterDescription,
-    describe_subject,
-    encode_description,
-    look_subject,
-)
+from seriatim.server.description import ClusterDescription, describe_subject, encode_description, look_subject
 from seriatim.server.moving import admin_subject
 from seriatim.server.status import limited, node_subject
 
@@ -65,14 +58,8 @@ class Describer:
             described = self._described()
             if known is not None:
                 tree, moves = known
-                described = structs.replace(
-                    described,
-                    version=MOVED if moves.places else VERSION,
-                    homes=tree.homes,
-                    default_home=tree.default_home,
-                    moved=dict(moves.places),
-                    moves=moves.number,
-                )
+                began = {"parents": tree.parents, "homes": tree.homes, "default_home": tree.default_home}
+                described = structs.replace(described, **began).moved_by(moves)
             self._encoded, self._of = encode_description(described), of
         return self._encoded
 

@@ -7,16 +7,17 @@ A client that knows the broker's URL asks on `describe_subject(cluster)`; any se
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from seriatim.model import UNREADABLE, Node, RemoteError, Topic
-from seriatim.order import Moves, Place, SequencingTree
+from seriatim.order import Moves, Place, SequencingTree, ShapeChange
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.options import TreeOrder
 from seriatim.server.orders import Order
 
 VERSION = 1
 MOVED = 2  # topics have moved; earlier versions of clients do not find their stamps
+RESHAPED = 3  # nodes have come or gone; earlier versions of clients do not know where topics meet
 # The options that a client must know, by their name in `TreeOptions`.
 SHARED = (
     "mode", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
@@ -47,6 +48,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     # Where topics live that do not live where they began (`homes`), and the number of the latest move.
     moved: dict[Topic, Place] = field(default_factory=dict)
     moves: int = 0
+    # How the shape of the tree has changed since (`parents` is the one that it began with).
+    shape: list[ShapeChange] = field(default_factory=list)
     # Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process.
     addresses: dict[Node, list[str]] = field(default_factory=dict)
     # How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one.
@@ -82,7 +85,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     @property
     def tree(self) -> SequencingTree:
         tree = SequencingTree(self.parents, self.homes, self.default_home)
-        tree.learn(self.moves, self.moved)
+        tree.learn(self.moves, self.moved, self.shape)
         return tree
 
     @property
@@ -107,10 +110,13 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
             parents=tree.parents,
             homes=tree.homes,
             default_home=tree.default_home,
-            moved=dict(moves.places),
-            moves=moves.number,
-            version=MOVED if moves.places else VERSION,
-        )
+        ).moved_by(moves)
+
+    def moved_by(self, moves: Moves) -> "ClusterDescription":
+        """The same, after these moves and changes of shape."""
+        version = RESHAPED if moves.shape else MOVED if moves.places else VERSION
+        moved, shape = dict(moves.places), list(moves.shape)
+        return structs.replace(self, moved=moved, moves=moves.number, shape=shape, version=version)
 
 
 def describe_subject(cluster: str) -> str:
@@ -136,9 +142,9 @@ def decode_description(data: bytes) -> ClusterDescription:
         raise RemoteError(
             f"the description of the cluster cannot be read: {error}; another program answers there"
         ) from None
-    if description.version not in (VERSION, MOVED):
+    if description.version not in (VERSION, MOVED, RESHAPED):
         raise RemoteError(
-            f"the sequencers describe their cluster in version {description.version}, this client reads {MOVED}; "
+            f"the sequencers describe their cluster in version {description.version}, this client reads {RESHAPED}; "
             "install the same release of seriatim on both sides"
         )
     return description

@@ -171,6 +171,19 @@ class Layout(Struct, frozen=True, kw_only=True):
             parents, since = change.undone(parents), [change, *since]
             yield parents, since
 
+    @property
+    def possible_shapes(self) -> list[dict[Node, Node | None]]:
+        """The shapes that the nodes may know: with and without the change under way."""
+        shapes = [self.parents]
+        if self.change is not None and self.change.made(self.parents) != self.parents:
+            shapes.append(self.change.made(self.parents))
+        return shapes
+
+    def is_newcomer(self, node: Node) -> bool:
+        """Whether it came, or comes, into a cluster that ran."""
+        changes = [*self.history, *([self.change] if self.change is not None else [])]
+        return any(each.node == node and each.kind in ("add", "root") for each in changes)
+
     def since(self, parents: dict[Node, Node | None]) -> list[Change] | None:
         """The changes since the cluster had this shape; None: it never had."""
         shapes = [(self.whole.parents, list[Change]()), *self.shapes()]

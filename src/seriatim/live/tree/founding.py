@@ -4,11 +4,14 @@ Replaying a journal gives the same node only with the tree and the options it wa
 others, the journal is replayed with the old ones, the change is checked, and another `Founded` record marks where the
 new ones take effect.
 
-Most options may change at any time. The shape of the tree may not: numbers and stamps already given out would change
-their meaning. Where topics began is what the first record says, whatever the configuration says later; from there they
-move, and the state says where they are. The order may become stronger, from pairwise to global: then topics that one
-subscription holds together are coupled from that record on. It may not become weaker.
+Most options may change at any time. The shape of the tree may not, except by the messages that change it: numbers and
+stamps already given out would change their meaning. The tree as it began, and where topics began, is what the first
+record says, whatever the configuration says later; from there both change, and the state says how they are. A node that
+came later was told by its neighbour how the tree began. The order may become stronger, from pairwise to global: then
+topics that one subscription holds together are coupled from that record on. It may not become weaker.
 """
+
+from collections.abc import Iterable
 
 from msgspec import Struct, structs
 
@@ -18,7 +21,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Input
-from seriatim.protocols.tree.node import SequencerNodeState
+from seriatim.protocols.tree.node import SequencerNodeState, newcomer_state
 from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime import Recovered
 
@@ -39,6 +42,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
     default_home: Node | None
     options: dict[str, str | int | float | bool]
     is_proven: bool = False  # whether stamps are proven; the key itself is a secret, and not in the journal
+    is_newcomer: bool = False  # it came into a tree that ran
 
     @property
     def tree(self) -> SequencingTree:
@@ -72,7 +76,7 @@ UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its
 JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver)
 
 
-def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
+def found(tree: SequencingTree, node: Node, options: TreeOptions, *, is_newcomer: bool = False) -> Founded:
     """The first record of a new journal."""
     return Founded(
         node=node,
@@ -81,6 +85,7 @@ def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
         default_home=tree.default_home,
         options={name: getattr(options, name) for name in REPLAYED} | {MEANING: MEANS},
         is_proven=options.stamp_key is not None,
+        is_newcomer=is_newcomer,
     )
 
 
@@ -94,21 +99,23 @@ def without_journal(
 
 
 def rebuild(
-    tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered
+    tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered, *, is_newcomer: bool = False
 ) -> Rebuilt[SequencerNode, Founded]:
-    """The node as its journal left it; an empty journal gives a new node.
+    """The node as its journal left it; an empty journal gives a new node, `is_newcomer`: of a tree that runs.
 
     JournalError: this is not the journal of a node. InputError: it belongs to another node.
     """
     content = JOURNAL.read(node, recovered)
     then, state, records = content.founded, content.state, content.records
     if then is None:
-        now = found(tree, node, options)
-        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
+        now = found(tree, node, options, is_newcomer=is_newcomer)
+        return Rebuilt(SequencerNode(tree, node, options, _beginning(now, options)), 0.0, now, now)
     last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
-    _check_promises(last, found(tree, node, options))
     tree = where_it_began(last, tree)
-    now = found(tree, node, options)
+    now = found(tree, node, options, is_newcomer=last.is_newcomer)
+    _check_promises(last, now)
+    if state is None:
+        state = _beginning(last, options)
     steps: list[Stepped[Input] | TookOver] = []
     for record in records:
         if isinstance(record, Founded):
@@ -125,13 +132,21 @@ def rebuild(
     return Rebuilt(SequencerNode.take_over(tree, node, options, [], state), content.at_least, now, now)
 
 
+def _beginning(founded: Founded, options: TreeOptions) -> SequencerNodeState | None:
+    """The state before the first record."""
+    return newcomer_state(founded.options_now(options)) if founded.is_newcomer else None
+
+
 def where_it_began(founded: Founded, configured: SequencingTree) -> SequencingTree:
-    """The configured tree, with the homes that topics began with.
+    """The tree as it began, with the homes that topics began with.
 
     A topic that had no home cannot have been used, so it may get one.
     """
-    homes = founded.homes if founded.default_home is not None else {**configured.homes, **founded.homes}
-    return SequencingTree(configured.parents, homes, founded.default_home or configured.default_home)
+    homes, default_home = founded.homes, founded.default_home
+    if default_home is None and not founded.is_newcomer:
+        later = {topic: node for topic, node in configured.homes.items() if node in founded.parents}
+        homes, default_home = {**later, **homes}, configured.default_home
+    return SequencingTree(founded.parents, homes, default_home if default_home in founded.parents else None)
 
 
 def differences(configured: SequencingTree, current: SequencingTree) -> dict[Topic, tuple[Node, Node]]:
@@ -173,8 +188,6 @@ def _check_promises(then: Founded, now: Founded) -> None:
     if then.node != now.node:
         problem = f"it belongs to node {then.node}, not to {now.node}"
         raise InputError("journal", problem, "give every node a journal of its own")
-    if then.parents != now.parents:
-        raise TreeError("parents", _difference(then.parents, now.parents), _fix("the same nodes and parents"))
     if then.order == "global" and now.order == "pairwise":
         problem = f"the journal of {now.node} was written with global order, which everybody was promised"
         raise InputError("order", problem, _fix('order = "global"'))
@@ -182,6 +195,13 @@ def _check_promises(then: Founded, now: Founded) -> None:
         was, is_now = then.options.get(name), now.options[name]
         if was != is_now:
             raise InputError(name, f"the journal of {now.node} was written with {was!r}, not {is_now!r}", _fix("that"))
+
+
+def check_shape(knows: dict[Node, Node | None], configured: Iterable[dict[Node, Node | None]]) -> None:
+    """TreeError: the tree, as the journal of a node knows it, is none of these."""
+    given = list(configured)
+    if knows not in given:
+        raise TreeError("parents", _difference(knows, given[0]), _fix("the same nodes and parents"))
 
 
 def _difference(then: dict[Node, Node | None], now: dict[Node, Node | None]) -> str:

@@ -7,7 +7,8 @@ host serves the sequencer server and the sequencer embedded in `memory://`.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -17,7 +18,7 @@ from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.life import EPOCH, NodeLife
-from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
+from seriatim.live.tree.founding import Founded, check_shape, differences, rebuild, without_journal
 from seriatim.live.tree.operator import Operator
 from seriatim.live.tree.troubles import Refusals
 from seriatim.live.tree.waiters import Waiters
@@ -27,12 +28,24 @@ from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.confirming import Outdated
-from seriatim.protocols.tree.messages import Finished, Granted, Inquire, OrderFound, Pass, Refused, Routed
+from seriatim.protocols.tree.messages import (
+    CancelReshape,
+    Finished,
+    Granted,
+    Inquire,
+    OrderFound,
+    Pass,
+    Refused,
+    Reshape,
+    Routed,
+)
 from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
 logger = logging.getLogger(__name__)
+
+Shape: TypeAlias = dict[Node, Node | None]
 
 CONFIRM_MS = 3_000.0  # a node that comes back waits so long for neighbours that do not answer
 FENCE_S = 30.0
@@ -50,8 +63,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     that answers. `heals`: a node that has lost its journal goes on as a new one, as far as that is safe.
     `confirm_ms`: how long a node that comes back waits for neighbours that do not answer.
 
-    `tree` is the configured one, and once the node runs, the tree as topics began; `machine.inner.tree` says where they
-    live now.
+    `tree` is the configured one, and once the node runs, the tree as it began; `machine.inner.tree` is the one that it
+    is now. `shapes`: the shapes that the cluster may have now, None: that of `tree`. `is_newcomer`: the node comes into
+    a tree that runs. `tell`: told what the machine says of changes of shape.
     """
 
     kind = "node"
@@ -70,9 +84,15 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         takes_over: bool = False,
         heals: bool = False,
         confirm_ms: float = CONFIRM_MS,
+        shapes: Callable[[], list[Shape]] | None = None,
+        is_newcomer: bool = False,
+        tell: Callable[[Payload], None] | None = None,
     ) -> None:
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
+        self._shapes = shapes if shapes is not None else lambda: [tree.parents]
+        self._is_newcomer = is_newcomer
+        self._tell = tell
         self.options = structs.replace(options, stages=broker.has_stages)
         self._broker = broker
         self._counters = counters
@@ -113,9 +133,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         if is_new and epoch:
             rebuilt = self._without_journal(epoch)
         else:
-            rebuilt = rebuild(self.tree, self.node, self.options, recovered)
+            rebuilt = rebuild(self.tree, self.node, self.options, recovered, is_newcomer=self._is_newcomer)
         machine = rebuilt.machine
-        self._tell_differences(machine.inner.tree)
+        if machine.inner.is_member:
+            check_shape(machine.inner.tree.parents, self._shapes())
+            self._tell_differences(machine.inner.tree)
         self.tree = rebuilt.current.tree
         if not is_new:
             self._life.check(machine.epoch - 1, machine.state.inputs)
@@ -151,7 +173,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     def _without_journal(self, epoch: int) -> Rebuilt[SequencerNode, Founded]:
         """A node that is known to have run, and has an empty journal: a new one in its place, if that is safe."""
         lost = f"node {self.node} has lost its journal: the journal is empty, and the node has run in epoch {epoch}"
-        is_alone = len(self.tree.parents) == 1 and self.options.mode == "log"
+        is_alone = len(self.tree.parents) == len(self._shapes()) == 1 and self.options.mode == "log"
         if not is_alone:
             raise self._life.behind(f"{lost}; a tree of several nodes, or ticket mode, cannot go on without it")
         if not self._heals:
@@ -164,8 +186,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver = driver.deliver
         self._port = self._broker.attach(self.node, self._from_broker, self._on_refused)
         self.switchboard.attach(self.node, self._from_network if self._counters is not None else driver.deliver)
-        found = await self._found_order_log() if self._is_new else None
-        if self._is_new and self.epoch > 1:
+        is_new = self._is_new and self.machine.inner.is_member
+        found = await self._found_order_log() if is_new else None
+        if is_new and self.epoch > 1:
             found = await self._fence(found)
         driver.start()
         machine = self.machine
@@ -216,6 +239,18 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
                 self.end(reason_of(self._life, each))
             else:
                 self.operator.told(each)
+                if self._tell is not None:
+                    self._tell(each)
+
+    def command(self, command: Reshape | CancelReshape) -> None:
+        """An operator's word on the shape of the tree, for the machine of a root."""
+        self.driver.deliver(APPLICATION, command)
+
+    def is_reshaping(self, node: Node) -> bool:
+        """Whether a change of the tree that is about this node is under way, or waits for its turn."""
+        moving = self.machine.state.sequencer.moving
+        is_under_way = moving.move is not None and moving.move.change is not None and moving.move.change.node == node
+        return is_under_way or any(wish.reshape.node == node for wish in moving.wishes)
 
     def end(self, error: BaseException) -> None:
         """Another process runs the node, or its journal must not be used: nothing more leaves."""

@@ -7,7 +7,9 @@ before anything changes.
 """
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
@@ -15,17 +17,22 @@ from msgspec.json import encode
 
 from seriatim.live.tree.wishes import as_change
 from seriatim.model import SeriatimError
+from seriatim.order import ShapeChange
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree.messages import CancelReshape, Reshape, ReshapeEnded, ReshapeStep
 from seriatim.server.changing import AskLayout, ChangeStep, LayoutAnswer, LayoutQuestion, StartChange, StopChange
 from seriatim.server.description import look_subject
-from seriatim.server.layout import Layout
+from seriatim.server.layout import Change, Layout
 
 if TYPE_CHECKING:
     from seriatim.live.tree.served import ServedNode
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 0.5
 TELL_S = 0.2
 ENDED_MAX = 1_000
+KINDS = {"add": "join", "remove": "leave", "root": "root"}
 
 
 class Reshaper:
@@ -38,6 +45,7 @@ class Reshaper:
         self._beginning: dict[str, asyncio.Task[None]] = {}
         self._failed: dict[str, str] = {}  # changes that were not made, and why
         self._step: ChangeStep = ""
+        self._news = asyncio.Event()
 
     # ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +71,7 @@ class Reshaper:
         host = self._served.host
         if host is None or self._served.role != "active" or not host.machine.is_acting:
             return False
-        return host.machine.inner.tree.root == self._served.node
+        return host.machine.inner.is_member and host.machine.inner.tree.root == self._served.node
 
     def _told(self, id_: str, refused: str) -> LayoutAnswer:
         layout = self._agreement.layout
@@ -92,8 +100,6 @@ class Reshaper:
                 return f"another change is under way: {other.text}; try again when it has ended"
             if self._beginning:
                 return "another change is just beginning; try again when it has ended"
-            if question.wish in ("add", "remove", "root"):
-                return "nodes do not come and go yet"
         return ""
 
     def _is_known(self, id_: str) -> bool:
@@ -129,6 +135,7 @@ class Reshaper:
             logger.info(text, self._agreement.layout.cluster, change.text)
             self._step = ""
             await self._tell_all()
+            self._news.set()
         except SeriatimError as error:
             self._fail(question.id, str(error))
 
@@ -139,7 +146,67 @@ class Reshaper:
             del self._failed[next(iter(self._failed))]
 
     def _stop(self, question: StopChange) -> None:
-        """Changes of addresses are made at once."""
+        change, host = self._agreement.layout.change, self._served.host
+        if change is None or change.id != question.id or host is None:
+            return
+        if host.is_reshaping(change.node):
+            host.command(CancelReshape(change.node))
+        elif change.node not in host.machine.inner.tree.parents:
+            self._fail(change.id, "cancelled")
+            self._news.set()
+
+    # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def told(self, notice: Payload) -> None:
+        """What the machine says of changes of shape."""
+        match notice:
+            case ReshapeStep():
+                self._step = notice.step
+                logger.info("tree changes: change=%s step=%s", _text(notice.change), notice.step)
+            case ReshapeEnded():
+                change = self._agreement.layout.change
+                if notice.reason and change is not None and change.node == notice.change.node:
+                    self._fail(change.id, notice.reason)
+                else:
+                    logger.info("tree has changed: change=%s move=%s", _text(notice.change), notice.change.move)
+                self._step = "register"
+                self._news.set()
+
+    async def run(self) -> None:
+        """Carry out what the layout says to be under way, for as long as the node runs here."""
+        while True:
+            try:
+                await self._carry_out()
+            except SeriatimError as error:
+                logger.debug("layout not changed yet: node=%s reason=%s", self._served.node, error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
+            self._news.clear()
+
+    async def _carry_out(self) -> None:
+        change, host = self._agreement.layout.change, self._served.host
+        if change is None or host is None or self._served.role != "active" or not host.machine.is_acting:
+            return
+        inner, failed = host.machine.inner, change.id in self._failed
+        if not inner.is_member or (not self.is_root and change.parent != self._served.node):
+            return
+        is_there = change.node in inner.tree.parents
+        if is_there != (change.kind == "remove"):
+            await self._end(change, lambda layout: layout.finished(_now()))
+        elif self.is_root and failed:
+            await self._end(change, lambda layout: layout.abandoned())
+        elif self.is_root and not host.is_reshaping(change.node):
+            host.command(Reshape(KINDS[change.kind], change.node, change.parent))  # type: ignore[arg-type]
+
+    async def _end(self, change: Change, end: Callable[[Layout], Layout]) -> None:
+        def ended(layout: Layout) -> Layout:
+            is_it = layout.change is not None and layout.change.id == change.id
+            return end(layout) if is_it else layout
+
+        if await self._agreement.change(ended):
+            self._step = ""
+            await self._tell_all()
 
     async def _tell_all(self) -> None:
         """Let the other processes look at the layout now, and not only at their next look."""
@@ -162,3 +229,7 @@ class Reshaper:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _text(change: ShapeChange) -> str:
+    return f"{change.kind} {change.node}" + (f" at {change.at}" if change.at else "")

@@ -62,6 +62,9 @@ class ServedNode(Served[NodeHost]):
             life=self.life(),
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
             heals=self.process.heals or self._config.nodes[self.node].journal == "memory",
+            shapes=lambda: self.process.agreement.layout.possible_shapes,
+            is_newcomer=self.process.agreement.layout.is_newcomer(self.node),
+            tell=self.reshaper.told,
         )
 
     def dials(self) -> list[Node]:
@@ -97,6 +100,8 @@ class ServedNode(Served[NodeHost]):
         else:
             await super().start()
         self._tasks.append(loop.create_task(self._survey_forever()))
+        if self.process.agreement.changes:
+            self._tasks.append(loop.create_task(self.reshaper.run()))
 
     @property
     def _has_standbys(self) -> bool:
@@ -183,7 +188,9 @@ class ServedNode(Served[NodeHost]):
         host = self.host
         if host is None or self.role != "active":
             return None
-        return host.tree, host.machine.state.sequencer.moves
+        if not host.machine.inner.is_member:
+            return None
+        return host.machine.inner.tree.began, host.machine.state.sequencer.moves
 
     def operate(self, question: bytes) -> bytes | None:
         if (about_layout := layout_question(question)) is not None:

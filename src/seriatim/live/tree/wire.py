@@ -4,6 +4,7 @@ from seriatim.protocols.link import Frame
 from seriatim.protocols.tree.messages import (
     Announce,
     Answer,
+    Arrived,
     Cut,
     Granted,
     Inquire,
@@ -15,21 +16,26 @@ from seriatim.protocols.tree.messages import (
     Refresh,
     Refreshed,
     Refused,
+    Reign,
     Routed,
     Settled,
     Subscribe,
     Summary,
     Switch,
     Switched,
+    SwitchShape,
     Ticket,
     Update,
     Updated,
     Vouch,
+    Welcome,
 )
 from seriatim.runtime.net.wire import decoders_for
 
 TREE = decoders_for(
-    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | Routed],
+    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | SwitchShape | Reign | Routed]
+    | Welcome
+    | Arrived,
     from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire | Locate,
     for_client=Granted | Refused | Joined | Updated | Refreshed | Answer | Moved | Located,
 )
