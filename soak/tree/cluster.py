@@ -55,6 +55,7 @@ class Cluster:
         self.proxies: dict[str, FaultProxy] = {}  # "east>root", "east>root+1", "east>nats", "billing>nats"
         self.addresses: dict[Node, list[str]] = {}
         self._admin: dict[str, str] = {}  # by name of the node's process
+        self._came = 0  # nodes that came, or tried to
 
     async def __aenter__(self) -> "Cluster":
         try:
@@ -302,6 +303,23 @@ class Cluster:
             arguments.append("--standby")
         self.nodes[name] = child = Child(name, "soak.launch", arguments, self._log(name))
         child.environment["SOAK_CLOCK_FILE"] = str(self.clock_file(name))
+
+    async def start_newcomer(self, node: Node, parent: Node) -> None:
+        """A process for a node that the cluster is about to be given: below `parent`, or above it if that is the root
+        and `node` becomes the root. It waits until it is added."""
+        self.addresses[node] = [self.unused_address()]
+        await self._add_node(node, 0)
+        self.nodes[node].start()
+
+    def new_name(self, kind: str) -> Node:
+        """For a node that comes: names are not used twice."""
+        self._came += 1
+        return f"{kind}{self._came}"
+
+    def drop_node(self, node: Node) -> None:
+        """It has left the cluster, or never came."""
+        self.nodes.pop(node).kill()
+        del self.addresses[node]
 
     def configuration(
         self,

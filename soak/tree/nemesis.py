@@ -27,7 +27,8 @@ from soak.journals import copy_journal, nearly_full, replaced, tear
 from soak.launch import FILE_BYTES_MAX
 from soak.refusals import Refusal, ask, must_end
 from soak.tree.cluster import CLUSTER_NAME, Cluster
-from soak.tree.plan import Fault
+from soak.tree.plan import CHANGES, Fault
+from soak.tree.reshapes import NotReshaped, Reshapes
 from soak.tree.rows import Injected, now
 from tests.proxy import FaultProxy
 
@@ -63,6 +64,7 @@ class Nemesis:
     def __init__(self, cluster: Cluster, seed: object = 0, on_done: Callable[[Injected], None] | None = None) -> None:
         self._cluster = cluster
         self._random = random.Random(f"{seed}/nemesis")
+        self._reshapes = Reshapes(cluster, random.Random(f"{seed}/reshapes"))
         self._on_done = on_done
         self._victims: set[str] = set()
         self.injected: list[Injected] = []
@@ -89,7 +91,7 @@ class Nemesis:
         try:
             child = await self._child(fault.target)
             began_at, ended_at = await _FAULTS[fault.kind](self, fault, child)
-        except NotMoved:
+        except (NotMoved, NotReshaped):
             self.left_out.append(fault)
             return None
         finally:
@@ -104,6 +106,8 @@ class Nemesis:
         """A node whose disk is full must not also be killed, but its network may break."""
         if fault.kind == "kill-everything":
             return {f"{name} process" for name in ["nats", *self._cluster.processes]}
+        if fault.kind in CHANGES and fault.kind != "move":
+            return {"tree"}
         if fault.kind == "move":
             return {f"topic {fault.target.partition('>')[0]}"}
         link = fault.kind.startswith(("partition", "cut", "delay"))
@@ -342,6 +346,24 @@ class Nemesis:
         cluster.homes[topic] = to
         return began_at, now()
 
+    async def add_node(self, fault: Fault, _: None) -> Times:
+        """A leaf comes, whoever is dead or frozen meanwhile. `east`: below this node."""
+        began_at = now()
+        await self._reshapes.add("" if fault.target == "tree" else fault.target)
+        return began_at, now()
+
+    async def remove_node(self, fault: Fault, _: None) -> Times:
+        """A leaf that came goes again."""
+        began_at = now()
+        await self._reshapes.remove("" if fault.target == "tree" else fault.target)
+        return began_at, now()
+
+    async def grow_root(self, fault: Fault, _: None) -> Times:
+        """A new root grows above the root."""
+        began_at = now()
+        await self._reshapes.grow()
+        return began_at, now()
+
     # ── journals, disks, clocks ───────────────────────────────────────────────────────────────────────────────────
 
     async def tear_journal(self, fault: Fault, child: Child) -> Times:
@@ -459,6 +481,9 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "fill-disk": Nemesis.fill_disk,
     "jump-clock": Nemesis.jump_clock,
     "move": Nemesis.move,
+    "node-add": Nemesis.add_node,
+    "node-remove": Nemesis.remove_node,
+    "node-root": Nemesis.grow_root,
 }
 
 
@@ -469,7 +494,7 @@ def _with_neighbours(injected: list[Injected]) -> list[Injected]:
             one,
             alone=not any(
                 other is not one
-                and other.fault != "move"
+                and other.fault not in CHANGES
                 and other.began_at < one.ended_at + NEAR_S
                 and one.began_at < other.ended_at + NEAR_S
                 for other in injected

@@ -49,6 +49,10 @@ def _movable(shape: Shape) -> list[str]:
     return list(shape.topics) if len(shape.parents) > 1 else []
 
 
+def _growing(shape: Shape) -> list[str]:
+    return ["tree"] if len(shape.parents) > 1 else []
+
+
 def _durables(shape: Shape) -> list[str]:
     return [name for name in shape.subscribers if name not in (*shape.visitors, *shape.guests)]
 
@@ -88,8 +92,15 @@ KINDS: dict[str, Kind] = {
     "jump-clock": Kind(_nodes, (0.0, 0.5)),
     # A topic gets another home. Moves go on beside all other faults, and are planned by themselves.
     "move": Kind(_movable, (0.0, 0.0), 0.0),
+    # A leaf comes below some node; one that came goes again, after its topics; a new root grows. As moves.
+    "node-add": Kind(_growing, (0.0, 0.0), 0.0),
+    "node-remove": Kind(_growing, (0.0, 0.0), 0.0),
+    "node-root": Kind(_growing, (0.0, 0.0), 0.0),
 }
+CHANGES = frozenset({"move", "node-add", "node-remove", "node-root"})  # other faults may undo them
 MOVE_EVERY_S = (1.5, 4.0)
+RESHAPE_EVERY_S = (4.0, 12.0)
+RESHAPES = {"node-add": 5.0, "node-remove": 4.0, "node-root": 1.0}
 
 FIRST_S = 1.0
 LAST_S = 4.0  # what the load goes on after the last fault, so that recovery shows
@@ -123,7 +134,20 @@ def make_plan(
         else:
             at_s = max(each.at_s + each.for_s for each in plan) + source.uniform(*PAUSE_S)
     moves = make_moves(f"{seed}/{round_number}/moves", shape, seconds) if kinds is None or "move" in kinds else []
-    return sorted([*plan, *moves], key=lambda fault: fault.at_s)
+    reshapes = make_reshapes(f"{seed}/{round_number}/reshapes", shape, seconds, kinds)
+    return sorted([*plan, *moves, *reshapes], key=lambda fault: fault.at_s)
+
+
+def make_reshapes(seed: str, shape: Shape, seconds: float, kinds: list[str] | None) -> list[Fault]:
+    """A node comes or goes now and then, whatever else happens. Which one follows when it begins."""
+    source, reshapes = random.Random(seed), list[Fault]()
+    weights = {kind: weight for kind, weight in RESHAPES.items() if kinds is None or kind in kinds}
+    at_s = FIRST_S + source.uniform(0.0, RESHAPE_EVERY_S[0])
+    while weights and _growing(shape) and at_s + LAST_S <= seconds:
+        (kind,) = source.choices(list(weights), list(weights.values()))
+        reshapes.append(Fault(round(at_s, 3), kind, "tree", 0.0))
+        at_s += source.uniform(*RESHAPE_EVERY_S)
+    return reshapes
 
 
 def make_moves(seed: str, shape: Shape, seconds: float) -> list[Fault]:

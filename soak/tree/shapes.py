@@ -54,6 +54,18 @@ class Shape(Struct, frozen=True, kw_only=True):
         """The node without a parent."""
         return next(node for node, parent in self.parents.items() if parent is None)
 
+    def with_leaf(self, node: Node, parent: Node) -> "Shape":
+        """The same with one more leaf."""
+        return structs.replace(self, parents={**self.parents, node: parent})
+
+    def with_root(self, node: Node) -> "Shape":
+        """The same with a new root above the root."""
+        return structs.replace(self, parents={node: None, **self.parents, self.root: node})
+
+    def without(self, node: Node) -> "Shape":
+        """The same without this leaf."""
+        return structs.replace(self, parents={each: parent for each, parent in self.parents.items() if each != node})
+
     def below(self, node: Node) -> list[Node]:
         """A node and everything under it."""
         children = [child for child, parent in self.parents.items() if parent == node]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from soak.tree.cluster import Cluster
-from soak.tree.plan import KINDS, Fault
+from soak.tree.plan import CHANGES, KINDS, Fault
 from soak.tree.rounds import Round, run_round
 from soak.tree.shapes import Shape
 from soak.tree.verify import Carried
@@ -64,8 +64,8 @@ class Stage:
         assert result.is_valid, f"{result.complaint()}\nplan: {plan}\nreplay: {replay}"
         # A move may be undone because of other faults, but not all of them, unless everything else died too.
         for is_move in (False, True):
-            wanted = sum((kind == "move") == is_move for kind, _ in strikes)
-            made = sum((each.fault == "move") == is_move for each in result.faults)
+            wanted = sum((kind in CHANGES) == is_move for kind, _ in strikes)
+            made = sum((each.fault in CHANGES) == is_move for each in result.faults)
             may_fail = is_move and (made or any(kind in DEADLY for kind, _ in strikes))
             assert made == wanted or may_fail, f"not all faults took place: {result.faults}"
         assert result.verdict.acknowledged >= EVENTS_MIN, "there was next to no load"
