@@ -221,7 +221,7 @@ async def _apply(url: str, homes: dict[str, str]) -> tuple[float, list[Moved], i
         publishing = asyncio.create_task(publish())
         async with find_cluster(url, CLUSTER, WAIT_S) as found:
             began = time.monotonic()
-            moved = await apply_homes(Mover(found), homes, None, WAIT_S, lambda each: None)
+            moved = await apply_homes(Mover(found), homes, WAIT_S, lambda each: None)
             took_s = time.monotonic() - began
         done.set()
         expected = len(topics) + await publishing

@@ -230,7 +230,7 @@ async def close_the_loop(
         going_on = asyncio.create_task(go_on())
         async with find_cluster(url, cluster, WAIT_S) as found:
             began_s = time.monotonic()
-            moved = await apply_homes(Mover(found), homes, out / "plan.undo.toml", WAIT_S, lambda each: None)
+            moved = await apply_homes(Mover(found), homes, WAIT_S, lambda each: None)
             applied_s = time.monotonic() - began_s
         is_applied.set()
         await going_on

@@ -55,6 +55,7 @@ class Cluster:
         self.proxies: dict[str, FaultProxy] = {}  # "east>root", "east>root+1", "east>nats", "billing>nats"
         self.addresses: dict[Node, list[str]] = {}
         self._admin: dict[str, str] = {}  # by name of the node's process
+        self.leaving: set[str] = set()  # nodes whose processes may end by themselves
         self._came = 0  # nodes that came, or tried to
 
     async def __aenter__(self) -> "Cluster":
@@ -217,8 +218,8 @@ class Cluster:
         return sum(isinstance(row, Acknowledged) for row in rows)
 
     def dead(self) -> list[Child]:
-        """Processes that ended by themselves."""
-        return [child for child in self.children if child.died]
+        """Processes that ended by themselves, and should not have."""
+        return [child for child in self.children if child.died and child.name not in self.leaving]
 
     async def wait(self, what: str, is_so: Callable[[], bool], timeout_s: float) -> float:
         """Wait for something, but not for processes that are dead. TimedOut quotes what they said."""
@@ -319,6 +320,7 @@ class Cluster:
     def drop_node(self, node: Node) -> None:
         """It has left the cluster, or never came."""
         self.nodes.pop(node).kill()
+        self.leaving.discard(node)
         del self.addresses[node]
 
     def configuration(

@@ -157,13 +157,14 @@ class Nemesis:
     async def kill_everything(self, fault: Fault, _: None) -> Times:
         """kill -9 of the whole system, as if the machine had stopped, and a start in any order."""
         cluster = self._cluster
-        for child in cluster.children:
+        children = [child for child in cluster.children if child.running]
+        for child in children:
             child.kill()
         cluster.nats.kill()
         killed_at = now()
         await asyncio.sleep(fault.for_s)
         restarted_at = now()
-        children = list(cluster.children)
+        children = [child for child in children if child in cluster.children]  # a node may have gone for good
         self._random.shuffle(children)
         early = self._random.randrange(len(children) + 1)
         for child in children[:early]:

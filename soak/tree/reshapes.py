@@ -72,8 +72,7 @@ class Reshapes:
         if not leaves:
             raise NotReshaped("there is no leaf that came")
         name = name or self._random.choice(sorted(leaves))
-        child = cluster.nodes[name]
-        child.wanted = False  # it ends by itself
+        cluster.leaving.add(name)
         try:
             async with find_cluster(cluster.nats.url, CLUSTER_NAME, RESHAPE_S) as found:
                 mover = Mover(found)
@@ -86,7 +85,7 @@ class Reshapes:
                 await Changer(found).change("remove", name, RESHAPE_S)
         except SeriatimError as error:
             if await self._is_there(name):
-                child.wanted = child.running
+                cluster.leaving.discard(name)
                 raise NotReshaped(str(error)) from None
         cluster.shape = cluster.shape.without(name)
         await self._ended(name)

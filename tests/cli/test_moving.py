@@ -99,9 +99,37 @@ def test_a_plan_is_applied_resumed_and_undone(cluster: dict[str, Any], tmp_path:
         (["apply", "plan.toml", "--url", "vcube://127.0.0.1:1"], 2, "peers and overlays have no homes of topics"),
         (["apply", "no.toml"], 2, "no.toml: there is no such file"),
         (["apply", "plan.toml", "--undo"], 2, "plan.undo.toml does not exist"),
-        (["apply", "asia.toml"], 2, "nodes.asia: asia.toml lists this node, and the cluster does not have it"),
-        (["apply", "chain.toml"], 2, "nodes.us: chain.toml wants it below eu, and it runs below root"),
-        (["apply", "home.toml"], 2, "there is no node 'asia'"),
+        (["apply", "asia.toml"], 2, "nodes.asia: asia.toml wants it below africa, which neither the plan nor the"),
+        (["apply", "chain.toml"], 2, "nodes.us: chain.toml wants it below eu, and it runs below root; nodes that run"),
+        (["apply", "top.toml"], 2, "nodes.top: top.toml has top as the root, and root is the root"),
+        (["apply", "home.toml"], 2, "homes.orders: home.toml names node 'asia', which is not there; use one of eu, ro"),
+        (
+            ["apply", "less.toml", "--remove-nodes"],
+            2,
+            "nodes.eu: less.toml does not list it, and says no other home fo",
+        ),
+        (["apply", "plan.toml", "--remove-nodes"], 2, "--remove-nodes: plan.toml lists no nodes, so all would go"),
+        (["node", "add", "asia", "--parent", "africa"], 2, "--parent: there is no node 'africa'; use one of eu, root"),
+        (["node", "add", "asia"], 2, "--parent: nobody says below which node it comes"),
+        (["node", "add", "as ia", "--parent", "root"], 2, "NAME: 'as ia' cannot be the name of a node"),
+        (["node", "add", "asia", "--above", "eu"], 1, "eu is not the root, and a node comes in above the root only"),
+        (["node", "add", "eu", "--parent", "root"], 1, "the layout is as before: there is a node eu already"),
+        (["node", "remove", "africa"], 2, "NODE: there is no node 'africa'"),
+        (["node", "remove", "root"], 2, "NAME: root is the default home"),
+        (["node", "remove", "eu"], 2, "live on eu; move them first: seriatim move orders --to root; "),
+        (["standby", "add", "eu", "127.0.0.1:7000"], 1, "which no other machine can read, so a standby could not take"),
+        (["standby", "add", "eu", "nonsense"], 2, "HOST:PORT"),
+        (
+            ["node", "add", "asia", "--parent", "root", "--url", "nats+core://127.0.0.1"],
+            2,
+            "no place where a layout is",
+        ),
+        (
+            ["node", "add", "asia", "--parent", "root", "--url", "vcube://127.0.0.1:1"],
+            2,
+            "listed in their file, and do",
+        ),
+        (["layout", "--config", "no.toml"], 2, "no.toml: there is no such file"),
         (["apply", "plan.toml", "--undo-file", "no/undo.toml"], 2, "--undo-file: no/undo.toml cannot be written"),
     ],
 )
@@ -117,7 +145,9 @@ def test_what_is_refused_by_name(
     before = homes_now(cluster["url"])
     (tmp_path / "plan.toml").write_text('[homes]\norders = "us"\nprices = "eu"\nstock = "root"\n')
     (tmp_path / "home.toml").write_text('[homes]\norders = "asia"\n')
-    (tmp_path / "asia.toml").write_text("nodes.root = {}\nnodes.asia.parent = 'root'\n[homes]\norders = 'root'\n")
+    (tmp_path / "asia.toml").write_text("nodes.root = {}\nnodes.asia.parent = 'africa'\n[homes]\norders = 'root'\n")
+    (tmp_path / "top.toml").write_text("nodes.top = {}\n[homes]\norders = 'root'\n")
+    (tmp_path / "less.toml").write_text("nodes.root = {}\nnodes.us.parent = 'root'\n[homes]\norders = 'us'\n")
     (tmp_path / "chain.toml").write_text("nodes.eu.parent = 'root'\nnodes.us.parent = 'eu'\n[homes]\norders = 'root'\n")
     url = [] if "--url" in words else ["--url", cluster["url"]]
     found, _, error = run(*words, *url)

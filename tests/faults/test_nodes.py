@@ -1,4 +1,4 @@
-"""Nodes come and go while the root, a neighbour, the node itself or a subscriber is killed in the middle: real processes."""
+"""Nodes come and go while the root, a neighbour, the node itself or a subscriber is killed: real processes."""
 
 from collections.abc import Iterator
 
@@ -42,9 +42,7 @@ def test_the_root_and_the_neighbour_are_killed(stage: Stage, test: str) -> None:
 
 @pytest.mark.long
 def test_a_new_root_grows_while_the_old_one_is_killed(stage: Stage, test: str) -> None:
-    stage.round(
-        test, ("node-root", "tree"), ("kill-sequencer", "root"), ("kill-subscriber", "reports"), **OVERLAPPING
-    )
+    stage.round(test, ("node-root", "tree"), ("kill-sequencer", "root"), ("kill-subscriber", "reports"), **OVERLAPPING)
     stage.round(test, ("move", "news>east"), ("kill-everything", "everything"), ("node-add", "tree"))
 
 

@@ -1,11 +1,15 @@
-"""`seriatim apply`: a running cluster is brought to a plan, topic by topic, while events flow."""
+"""`seriatim apply`: a running cluster is brought to a plan, node by node and topic by topic, while events flow."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from msgspec import Struct, field
 
-from seriatim.cli.cluster import find_cluster
+from seriatim.cli.changing import Changer
+from seriatim.cli.cluster import Cluster, find_cluster
 from seriatim.cli.common import (
     add_options,
     json_option,
@@ -16,23 +20,28 @@ from seriatim.cli.common import (
     show_progress,
     url_option,
 )
-from seriatim.cli.moving import Moved, Mover, apply_homes, check_cluster, check_url, homes_of_plan, undo_path
+from seriatim.cli.growing import Addition, Removal, additions, check_processes, removals
+from seriatim.cli.moving import Moved, Mover, apply_homes, check_cluster, check_url, homes_of_plan, keep_undo, undo_path
+from seriatim.cli.node import add_node
 from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut, Topic
+from seriatim.order import SequencingTree
 from seriatim.server.config import read_plan
+from seriatim.server.layout import Change
 
 undo_option = add_options(
     click.option(
         "--undo-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Where it is written down where topics lived before (default: beside the plan, as NAME.undo.toml).",
+        help="Where it is written down how it was before (default: beside the plan, as NAME.undo.toml).",
     ),
 )
 
 
 @click.command
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Only say what would move, and in which order.")
-@click.option("--undo", is_flag=True, help="Move back what this plan has moved.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change, and in which order.")
+@click.option("--undo", is_flag=True, help="Move back what this plan has moved, and remove the leaves that it added.")
+@click.option("--remove-nodes", is_flag=True, help="Also remove leaves that the plan does not list.")
 @undo_option
 @url_option
 @json_option
@@ -40,28 +49,32 @@ def command(
     plan: Path,
     dry_run: bool,
     undo: bool,
+    remove_nodes: bool,
     undo_file: Path | None,
     url: str,
     cluster: str,
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Bring a running cluster to a plan: move each topic of PLAN that lives elsewhere, one after the other.
+    """Bring a running cluster to a plan: add nodes that PLAN has, then move each topic that lives elsewhere.
 
-    PLAN is the plan.toml of `seriatim plan`, or any file with a table [homes]. Topics that it does not list stay where
-    they are. Each topic waits while it moves, for a few messages between nodes; --timeout bounds that. When one cannot
-    be moved, the command stops and says why. Applying the plan again goes on with what is left, also after a crash of
-    this command or of any node; --undo takes back what was moved.
+    PLAN is the plan.toml of `seriatim plan`, or any file with a table [homes], or [nodes.<name>] with parents. Topics
+    that it does not list stay where they are; so do nodes, unless --remove-nodes is given. The processes of new nodes
+    must be there (`seriatim node add --help`); else the command says how to start them, and changes nothing. Each topic
+    waits while it moves, for a few messages between nodes; --timeout bounds each step. When one cannot be done, the
+    command stops and says why. Applying the plan again goes on with what is left, also after a crash of this command or
+    of any node; --undo takes back what was moved and added. A new root stays.
 
     \b
     Examples:
       seriatim apply plan/plan.toml --dry-run
       seriatim apply plan/plan.toml
+      seriatim apply plan/plan.toml --remove-nodes
       seriatim apply plan/plan.toml --undo
 
     \b
-    Exit code: 0 everything lives where the plan says, 1 a topic could not be moved or nobody answers, 2 wrong plan or
-               options, 3 a topic took too long, 130 interrupted.
+    Exit code: 0 everything is as the plan says, 1 a step could not be done or nobody answers, 2 wrong plan or options,
+               3 a step took too long, 130 interrupted.
     """
     check_url(url)
     kept = undo_file if undo_file is not None else undo_path(plan)
@@ -69,55 +82,157 @@ def command(
         raise InputError(
             "--undo", f"{kept} does not exist, so this plan has moved nothing", "check the name of the plan"
         )
+    if undo and remove_nodes:
+        raise InputError("--remove-nodes", "--undo removes what the plan has added anyway", "leave it out")
     file = kept if undo else plan
-    apply_file(file, None if undo else kept, url, cluster, timeout_s, dry_run, as_json, again=f"seriatim apply {plan}")
+    added = read_plan(plan)["nodes"] if undo else None
+    again = f"seriatim apply {plan}"
+    undo_to = None if undo else kept
+    apply_file(
+        file, undo_to, url, cluster, timeout_s, dry_run, as_json, again=again, removes=remove_nodes or undo, added=added
+    )
     if undo and not dry_run:
         kept.unlink()
 
 
+class Steps(Struct):
+    """What is to be done, in this order: nodes that come, topics that move, nodes that go."""
+
+    coming: list[Addition]
+    homes: dict[Topic, Node]
+    moving: dict[Topic, Node]  # topics that live elsewhere, and where
+    going: list[Removal]
+
+
+class Done(Struct):
+    """What was done."""
+
+    changes: list[Change] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
+
+
+def steps_of(
+    wanted: dict[str, Any], tree: SequencingTree, homes: dict[Topic, Node], name: str, removes: bool, added: Any
+) -> Steps:
+    """InputError: this cluster cannot get there."""
+    shape = {node: each.get("parent") for node, each in wanted["nodes"].items()}
+    coming = additions(tree, shape, name) if added is None else []
+    moving = {topic: tree.home(topic) for topic, node in homes.items() if tree.home(topic) != node}
+    if removes and not shape and added is None:
+        raise InputError("--remove-nodes", f"{name} lists no nodes, so all would go", "leave it out")
+    if added is not None:
+        added = {node for node in added if tree.parents.get(node) is not None}  # a new root stays
+    going = removals(tree, shape, homes, name, added) if removes and shape else []
+    return Steps(coming, homes, moving, going)
+
+
 def apply_file(
-    file: Path, undo: Path | None, url: str, cluster: str, timeout_s: float, dry_run: bool, as_json: bool, again: str
+    file: Path,
+    undo: Path | None,
+    url: str,
+    cluster: str,
+    timeout_s: float,
+    dry_run: bool,
+    as_json: bool,
+    again: str,
+    removes: bool = False,
+    added: Any = None,
 ) -> None:
-    """Move topics to where the file says, and print what moved. `again`: the command that would go on."""
+    """Do what the file says, and print what was done. `again`: the command that would go on. `removes`: nodes that it
+    does not list go; `added`: only those of these."""
     wanted = read_plan(file)
     began_s = time.monotonic()
 
-    def show(moved: Moved) -> None:
-        if as_json:
-            show_json(moved.row)
+    def show(step: Moved | Change | Addition | Removal) -> None:
+        if not as_json:
+            click.echo(step.text)
+        elif isinstance(step, Change):
+            show_json({"do": "remove" if step.kind == "remove" else "add", "node": step.node, "parent": step.parent})
         else:
-            click.echo(moved.text)
+            show_json(step.row)
 
-    async def work() -> tuple[dict[Topic, Node], list[Moved], int]:
+    async def work() -> tuple[Steps, Done]:
         async with find_cluster(url, cluster, timeout_s) as found:
             check_cluster(found.description)
+            tree = found.description.tree
             homes = homes_of_plan(wanted, found.description, str(file))
-            mover = Mover(found)
-            left = {topic: mover.tree.home(topic) for topic, node in homes.items() if mover.tree.home(topic) != node}
-            show_progress(f"{many(len(left), 'topic')} to move")
+            steps = steps_of(wanted, tree, homes, str(file), removes, added)
+            show_progress(f"{many(len(steps.moving), 'topic')} to move")
             if dry_run:
-                return homes, [Moved(topic, home, homes[topic], None) for topic, home in left.items()], len(left)
-            return homes, await apply_homes(mover, homes, undo, timeout_s, show), len(left)
+                return steps, Done()
+            await check_processes(Changer(found), steps.coming, timeout_s)
+            if undo is not None and (steps.coming or steps.moving):
+                keep_undo(undo, homes, steps.moving, tree.parents if steps.coming else {})
+        done = Done()
+        for each in steps.coming:
+            async with find_cluster(url, cluster, timeout_s) as found:  # as it is with the one before
+                change = await add_node(found, each.node, each.parent, each.above, None, timeout_s)
+            done.changes.append(change)
+            show(change)
+        if not steps.moving and not steps.going:
+            return steps, done
+        async with find_cluster(url, cluster, timeout_s) as found:  # as it is with the new nodes
+            done.moved = await apply_homes(Mover(found), homes, timeout_s, show)
+            await _remove(found, steps.going, done, timeout_s, show)
+        return steps, done
 
     try:
-        homes, moved, _ = run_until_interrupted(work)
+        steps, done = run_until_interrupted(work)
     except KeyboardInterrupt:
-        notice(f"the topic that was being moved goes on by itself; `{again}` goes on with the others")
+        notice(f"the step that was under way goes on by itself; `{again}` goes on with the others")
         raise
     except (RequestRefused, ConnectionFailed, TimedOut) as error:
         raise type(error)(f"{error}; `{again}` goes on, `{again} --undo` moves back") from None
     if dry_run:
-        for each in moved:
+        moves = [Dry(topic, home, steps.homes[topic]) for topic, home in steps.moving.items()]
+        planned: list[Addition | Dry | Removal] = [*steps.coming, *moves, *steps.going]
+        for each in planned:
             if as_json:
-                show_json({"topic": each.topic, "from": each.source, "to": each.to})
+                show_json(each.row)
             else:
-                click.echo(f"{each.topic}: {each.source} → {each.to}")
-    if as_json:
-        return
-    there = f"{many(len(homes) - len(moved), 'topic')} already there"
-    if dry_run:
-        click.echo(f"{many(len(moved), 'topic')} to move, {there}")
-        return
-    waits = [(each.waited_ms, each.topic) for each in moved if each.waited_ms is not None]
+                click.echo(each.text)
+    if not as_json:
+        click.echo(_dry_summary(steps) if dry_run else _summary(steps, done, time.monotonic() - began_s))
+
+
+async def _remove(found: Cluster, going: Sequence[Removal], done: Done, timeout_s: float, show: Any) -> None:
+    for each in going:
+        change = await Changer(found).change("remove", each.node, timeout_s)
+        done.changes.append(change)
+        show(change)
+
+
+class Dry(Struct, frozen=True):
+    """A topic that would move."""
+
+    topic: Topic
+    source: Node
+    to: Node
+
+    @property
+    def text(self) -> str:
+        return f"{self.topic}: {self.source} → {self.to}"
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"topic": self.topic, "from": self.source, "to": self.to}
+
+
+def _nodes(coming: int, going: int, came: str, went: str) -> str:
+    parts = [f"{many(count, 'node')} {what}" for count, what in ((coming, came), (going, went)) if count]
+    return ", ".join([*parts, ""])
+
+
+def _dry_summary(steps: Steps) -> str:
+    nodes = _nodes(len(steps.coming), len(steps.going), "to add", "to remove")
+    there = f"{many(len(steps.homes) - len(steps.moving), 'topic')} already there"
+    return f"{nodes}{many(len(steps.moving), 'topic')} to move, {there}"
+
+
+def _summary(steps: Steps, done: Done, took_s: float) -> str:
+    gone = sum(change.kind == "remove" for change in done.changes)
+    nodes = _nodes(len(done.changes) - gone, gone, "added", "removed")
+    there = f"{many(len(steps.homes) - len(done.moved), 'topic')} already there"
+    waits = [(each.waited_ms, each.topic) for each in done.moved if each.waited_ms is not None]
     longest = f"; the longest wait was {max(waits)[0]:,.0f} ms ({max(waits)[1]})" if waits else ""
-    click.echo(f"{many(len(moved), 'topic')} moved in {time.monotonic() - began_s:.1f} s, {there}{longest}")
+    return f"{nodes}{many(len(done.moved), 'topic')} moved in {took_s:.1f} s, {there}{longest}"

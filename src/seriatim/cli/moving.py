@@ -166,16 +166,12 @@ def check_move(description: ClusterDescription, tree: SequencingTree, topic: Top
 def homes_of_plan(plan: Mapping[str, Any], description: ClusterDescription, name: str) -> dict[Topic, Node]:
     """The homes that a plan gives. InputError: this cluster cannot get there."""
     tree = description.tree
-    for node, shape in plan["nodes"].items():
-        if node not in tree.parents:
-            fix = "plan with the nodes that run (`seriatim plan --nodes cluster.toml`)"
-            raise InputError(f"nodes.{node}", f"{name} lists this node, and the cluster does not have it", fix)
-        if shape.get("parent") != tree.parents[node]:
-            problem = f"{name} wants it below {shape.get('parent')}, and it runs below {tree.parents[node]}"
-            fix = "plan for the tree as it is (`seriatim plan --nodes cluster.toml --keep-tree`)"
-            raise InputError(f"nodes.{node}", f"{problem}; topics move, nodes do not", fix)
+    nodes = {*tree.parents, *plan["nodes"]}
     for topic, node in plan["homes"].items():
-        check_move(description, tree, topic, node)
+        if node not in nodes:
+            fix = f"use one of {', '.join(sorted(nodes))}, or list it with its parent"
+            raise InputError(f"homes.{topic}", f"{name} names node {node!r}, which is not there", fix)
+        check_move(description, tree, topic, node if node in tree.parents else tree.root)
     return dict(plan["homes"])
 
 
@@ -184,19 +180,33 @@ def undo_path(plan: Path) -> Path:
     return plan.with_name(f"{plan.stem}.undo.toml")
 
 
-def keep_undo(path: Path, homes: Mapping[Topic, Node], left: Mapping[Topic, Node]) -> None:
-    """Write down where topics lived before they move. `homes`: what the plan wants; `left`: where the rest lives.
+def keep_undo(
+    path: Path,
+    homes: Mapping[Topic, Node],
+    left: Mapping[Topic, Node],
+    parents: Mapping[Node, Node | None] | None = None,
+) -> None:
+    """Write down how it was before. `homes`: what the plan wants; `left`: where the rest lives; `parents`: the tree
+    before nodes come, if some do.
 
     If the file is of the same plan, begun and not finished, what it says stays.
     """
-    known: dict[Topic, Node] = read_plan(path)["homes"] if path.exists() else {}
-    is_begun = known and known.keys() <= homes.keys() and any(topic in left for topic in known)
-    lines = toml_homes({**left, **(known if is_begun else {})})
+    before = read_plan(path) if path.exists() else {"homes": {}, "nodes": {}}
+    known: dict[Topic, Node] = before["homes"]
+    is_begun = known.keys() <= homes.keys() and (any(topic in left for topic in known) or (left and before["nodes"]))
+    shape = {node: each.get("parent") for node, each in before["nodes"].items()} if is_begun else {}
+    lines = toml_nodes(shape or parents or {})
+    lines += ["[homes]", *toml_homes({**left, **(known if is_begun else {})})]
     try:
-        write_whole(path, "\n".join(["# where these topics lived before they moved", "[homes]", *lines, ""]))
+        write_whole(path, "\n".join(["# how it was before: nodes, and where these topics lived", *lines, ""]))
     except OSError as error:
         problem = f"{path} cannot be written ({error.strerror}), and nothing could be undone without it"
         raise InputError("--undo-file", problem, "name another file") from None
+
+
+def toml_nodes(parents: Mapping[Node, Node | None]) -> list[str]:
+    below = [(node, f"parent = {json.dumps(parent)}" if parent is not None else "") for node, parent in parents.items()]
+    return [f"nodes.{json.dumps(node)} = {{ {parent} }}" for node, parent in below]
 
 
 def toml_homes(homes: Mapping[Topic, Node]) -> list[str]:
@@ -205,15 +215,11 @@ def toml_homes(homes: Mapping[Topic, Node]) -> list[str]:
 
 
 async def apply_homes(
-    mover: Mover, homes: Mapping[Topic, Node], undo: Path | None, timeout_s: float, on_moved: Callable[[Moved], None]
+    mover: Mover, homes: Mapping[Topic, Node], timeout_s: float, on_moved: Callable[[Moved], None]
 ) -> list[Moved]:
-    """Move what does not live where it should, one topic after the other, in this order.
-
-    `undo`: where to write down, before anything moves, where the topics lived. Stops at the first that does not move.
-    """
-    left = {topic: mover.tree.home(topic) for topic, node in homes.items() if mover.tree.home(topic) != node}
-    if undo is not None and left:
-        keep_undo(undo, homes, left)
+    """Move what does not live where it should, one topic after the other, in this order. Stops at the first that does
+    not move."""
+    left = [topic for topic, node in homes.items() if mover.tree.home(topic) != node]
     moved: list[Moved] = []
     for topic in left:
         try:

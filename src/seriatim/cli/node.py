@@ -21,7 +21,7 @@ from seriatim.model import InputError, Node, TimedOut, Topic
 from seriatim.order import SequencingTree
 from seriatim.server.description import ClusterDescription
 from seriatim.server.layout import Change
-from seriatim.server.schemas import check_name
+from seriatim.server.schemas import check_node_name
 from seriatim.server.status import NodeStatus, WaitingNode
 
 SHOWN_MAX = 10
@@ -138,7 +138,7 @@ def add(
       seriatim node add top --above root --timeout 60
     """
     check_changes(url)
-    check_name("NAME", name)
+    check_node_name("NAME", name)
     if parent is not None and above is not None:
         raise InputError("--above", "a node comes below --parent or above the root, not both", "give one of the two")
 

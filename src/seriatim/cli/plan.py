@@ -49,7 +49,7 @@ SHOWN_MAX = 10
 @click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences of advice.")
 @click.option("--check", metavar="PLAN", help="Only say whether this plan.toml is for the topics of SUBSCRIPTIONS.")
 @click.option("--keep-tree", is_flag=True, help="Only topics may move: keep the tree of the file (--nodes) as it is.")
-@click.option("--apply", "applies", is_flag=True, help="Plan for the running cluster (--url), and move its topics.")
+@click.option("--apply", "applies", is_flag=True, help="Plan for the running cluster (--url), and change it.")
 @url_option
 @json_option
 @spark_options
@@ -202,17 +202,24 @@ def _nodes(given: dict[str, Any]) -> dict[str, Any]:
 
 def _running(nodes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The same for the cluster that runs: its tree, with its topics where they are now."""
+    from seriatim.cli.growing import check_reachable
     from seriatim.cli.moving import check_cluster, check_url, describe
+    from seriatim.order import SequencingTree
 
     check_url(given["url"])
     description = describe(given["url"], given["cluster"], given["timeout_s"])
     check_cluster(description)
     tree = description.tree
     sites = nodes["sites"] or {node: node for node in tree.parents}
-    if sites.keys() != tree.parents.keys():
+    shape = nodes["now"].parents if nodes["now"] is not None else tree.parents
+    if sites.keys() != shape.keys() or not tree.parents.keys() <= shape.keys():
         problem = f"they are not those that run: {', '.join(tree.parents)}"
-        raise InputError("--nodes", problem, "name the nodes of the running cluster, with their sites")
-    more = {"sites": sites, "now": tree, "buckets": description.buckets, "order": description.order}
+        fix = "name the nodes of the running cluster, with their sites; further ones with their parents, in a file"
+        raise InputError("--nodes", problem, fix)
+    check_reachable(tree, shape, given["nodes"] or "the plan")
+    homes = {topic: tree.home(topic) for topic in tree.homes}
+    now = SequencingTree(shape, homes, tree.default_home)
+    more = {"sites": sites, "now": now, "buckets": description.buckets, "order": description.order}
     return nodes | more | {"keeps_tree": True}
 
 

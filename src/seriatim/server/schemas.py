@@ -1,5 +1,6 @@
 """What the configuration files of all products share: names, addresses, security."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -15,9 +16,8 @@ from seriatim.runtime.tables import about
 ClusterName: TypeAlias = Annotated[
     str, about("a name of up to 32 letters, digits and -", pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$")
 ]
-NodeName: TypeAlias = Annotated[
-    str, about("a name of up to 64 letters, digits, - and _", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
-]
+NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+NodeName: TypeAlias = Annotated[str, about("a name of up to 64 letters, digits, - and _", pattern=NODE_NAME)]
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
 PayloadBytes: TypeAlias = Annotated[
     int, about(f"the most bytes of one event, up to {PAYLOAD_BYTES_MAX}", ge=1, le=PAYLOAD_BYTES_MAX)
@@ -133,3 +133,10 @@ def check_name(path: str, name: str) -> None:
     """Refuse the names that machines use for the broker and the application."""
     if name in (BROKER, APPLICATION):
         raise InputError(path, f"{name!r} has another meaning", "choose another name")
+
+
+def check_node_name(path: str, name: str) -> None:
+    """Whether a node may be called so that does not come from a file."""
+    if not re.fullmatch(NODE_NAME, name) or name == "none":
+        raise InputError(path, f"{name!r} cannot be the name of a node", "use up to 64 letters, digits, - and _")
+    check_name(path, name)

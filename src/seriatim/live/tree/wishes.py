@@ -10,7 +10,7 @@ from seriatim.runtime.net.addresses import split_address
 from seriatim.server.changing import StartChange
 from seriatim.server.config import ON_BROKER, ClusterConfig, lacks_node_token
 from seriatim.server.layout import Change, ChangeKind, Layout, in_force
-from seriatim.server.schemas import check_name
+from seriatim.server.schemas import check_node_name
 from seriatim.server.status import NodeStatus, node_subject
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def as_change(wish: StartChange, process: "SequencerServer", layout: Layou
 
 def _addition(wish: StartChange, process: "SequencerServer", layout: Layout) -> Change:
     node, parents = wish.node, layout.parents
-    check_name("NAME", node)
+    check_node_name("NAME", node)
     if node in parents:
         raise _refused(f"there is a node {node} already", "`seriatim node` lists them")
     if any(each.node == node for each in layout.history):
