@@ -121,7 +121,7 @@ class ConfirmedNode(LinkedNode):
 
     def _idle_or_asking(self) -> Effects:
         if not self._waits_for:
-            return self._idle()
+            return self._wish(self._idle())
         return Effects(wake_at=self._ask_due)
 
     def _send(self, target: Address, message: Payload, now: float) -> Payload:

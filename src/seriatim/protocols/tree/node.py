@@ -90,10 +90,16 @@ class SequencerNode(ConfirmedNode):
 
     @classmethod
     def come_back(
-        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload], epoch: int = 0
+        cls,
+        tree: SequencingTree,
+        node: Node,
+        options: TreeOptions,
+        journal: Iterable[Payload],
+        epoch: int = 0,
+        snapshot: SequencerNodeState | None = None,
     ) -> "SequencerNode":
         """Take over, and act when everybody has confirmed that the journal is the last one."""
-        machine = cls.take_over(tree, node, options, journal, None, epoch)
+        machine = cls.take_over(tree, node, options, journal, snapshot, epoch)
         machine.confirm_all(None)
         return machine
 
@@ -223,7 +229,7 @@ class SequencerNode(ConfirmedNode):
         return self.inner.idle()
 
     def _was_framed(self, record: Stepped[Any]) -> bool:
-        return record.source in self.state.links
+        return record.source in self.state.links and type(record.message) not in WITHOUT_LINK
 
 
 def refusal(message: Payload, known: Container[Topic]) -> Refused | None:

@@ -23,10 +23,26 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.confirming import Outdated
-from seriatim.protocols.tree.messages import CancelMove, Forget, Move, MoveEnded, Refresh, Subscribe, Ticket, Update
+from seriatim.protocols.tree.messages import (
+    CancelMove,
+    CancelReshape,
+    Forget,
+    Move,
+    MoveEnded,
+    Refresh,
+    Reshape,
+    ReshapeEnded,
+    Subscribe,
+    Ticket,
+    Update,
+)
+from seriatim.protocols.tree.node import newcomer_state
+from seriatim.protocols.tree.state import state_of_newcomer
 from seriatim.protocols.with_broker import (
     Append,
     Begun,
+    Cede,
+    Ceded,
     Change,
     Changed,
     EventPlaced,
@@ -43,7 +59,7 @@ from seriatim.protocols.with_broker import (
     Watch,
 )
 
-ORDER_LOG = (Ordered, OrderKept, ReadOrder, OrderRead)
+ORDER_LOG = (Ordered, OrderKept, Cede, Ceded, ReadOrder, OrderRead)
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,8 @@ class TreeWorld(Plan[Cast]):
         return self.world(
             parts.roles(),
             TreeChecks(
-                self.tree,
+                parts.tree,
+                parts.nodes,
                 self.options,
                 self.readers,
                 self.one_at_a_time,
@@ -95,18 +112,22 @@ class TreeWorld(Plan[Cast]):
             lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
-            is_answer=instances_of(Changed, EventPlaced if self.options.follows_stamps else EventStored, MoveEnded),
+            is_answer=instances_of(
+                Changed, EventPlaced if self.options.follows_stamps else EventStored, MoveEnded, ReshapeEnded
+            ),
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             fenced=parts.cast.fenced,
-            listens=lambda machine: not isinstance(machine, SequencerNode) or machine.is_acting,
+            listens=lambda machine: (
+                not isinstance(machine, SequencerNode) or (machine.is_acting and machine.inner.is_member)
+            ),
             prepared=self.prepared,
             hands_on=self.hands_on,
             aged=parts.aged,
             is_outdated=instances_of(Outdated),
-            known_apart=lambda channel: channel.source in parts.tree.parents or channel.source == BROKER,
+            known_apart=lambda channel: channel.source in parts.nodes or channel.source == BROKER,
             leaks=instances_of(Staged) if parts.cast.tells_first else instances_of(),
         )
 
@@ -150,8 +171,8 @@ def change(add: str = "", remove: str = "", start: Start | None = None) -> Chang
 
 
 def answers(command: Payload) -> int:
-    """One answer per change, per move, and per event. Nobody answers the broker's operator, or who cancels a move."""
-    if type(command) in (KeepOrder, CancelMove):
+    """One answer per change, per move, and per event. Nobody answers the broker's operator, or who cancels."""
+    if type(command) in (KeepOrder, CancelMove, CancelReshape):
         return 0
     return len(command.events) if type(command) is Publish else 1
 
@@ -243,6 +264,10 @@ class Parts:
     def __init__(self, plan: TreeWorld, cast: Cast) -> None:
         self.plan, self.cast, self.tree = plan, cast, plan.tree
         commands = [*plan.setup, *((address, each) for address, script in plan.scripts.items() for each in script)]
+        self.layout = layout_of(plan.tree, [each for _, each in commands])
+        self.newcomers = [node for node in self.layout.parents if node not in self.tree.parents]
+        self.nodes = list(self.layout.parents)
+        self.reshapes = any(isinstance(command, Reshape) for _, command in commands)
         self.homes: dict[Topic, set[Node]] = {}  # of topics that move: all that they ever have
         self.wants: dict[Address, set[Topic]] = {}  # topics each client ever publishes to or subscribes to
         self.moves: dict[Address, set[Topic]] = {  # topics each subscriber still adds or removes
@@ -254,7 +279,7 @@ class Parts:
         for address, command in commands:
             if isinstance(command, Move):
                 self.homes.setdefault(command.topic, {self.tree.home(command.topic)}).add(command.to)
-            if address == BROKER or address in self.tree.parents:
+            if address == BROKER or address in self.nodes:
                 continue
             wanted = self.wants.setdefault(address, set())
             if isinstance(command, Publish):
@@ -287,6 +312,8 @@ class Parts:
                 if not self.plan.broker_per_topic:
                     come_back = partial(node_type.come_back, tree, node, options)
             roles[node] = Role(machine, machine, restore, come_back)
+        for node in self.newcomers:
+            roles[node] = self._newcomer(node)
         for broker in self.brokers:
             roles[broker] = Role(
                 partial(cast.broker, markers=self.plan.markers, echoes=self.plan.echoes),
@@ -302,13 +329,31 @@ class Parts:
             roles[subscriber] = Role(machine, machine, restore)
         return roles
 
+    def _newcomer(self, node: Node) -> Role:
+        """A node that is not in the tree at first. It begins as one that waits, also when its journal is replayed."""
+        options, layout = self.plan.options, self.layout
+        if not self.plan.with_links:
+            machine = partial(self.cast.sequencer, layout, node, options)
+            return Role(lambda: machine(state_of_newcomer(options)), machine)
+        node_type = node_with(self.cast.sequencer, self.cast.node)
+
+        def restore(journal: Sequence[Payload]) -> SequencerNode:
+            return node_type.take_over(layout, node, options, journal, newcomer_state(options))
+
+        def come_back(journal: Sequence[Payload], epoch: int) -> SequencerNode:
+            return node_type.come_back(layout, node, options, journal, epoch, newcomer_state(options))
+
+        create = partial(node_type, layout, node, options)
+        is_confirmed = not self.plan.broker_per_topic
+        return Role(lambda: create(newcomer_state(options)), create, restore, come_back if is_confirmed else None)
+
     def aged(self, journal: Sequence[Payload]) -> int:
         """An older copy may lack what came from other nodes and from the broker, and nothing that clients said: what
         that led to is between the node and the client, and only the registered count of records can tell."""
         lacks = 0
         for record in reversed(journal):
             if isinstance(record, Stepped):
-                is_heard = record.source in self.tree.parents or record.source == BROKER
+                is_heard = record.source in self.nodes or record.source == BROKER
                 if not is_heard or isinstance(record.message, Forget):
                     break
             elif not isinstance(record, TookOver):
@@ -327,7 +372,7 @@ class Parts:
 
     def influence(self, target: Address, source: Address) -> frozenset[Address] | None:
         """To whom `target` may send because of something from `source`."""
-        if source == TIMER:
+        if source == TIMER or self.reshapes:
             return None
         if target in self.tree.parents:
             return frozenset(self._influence_at_node(target, source)) if not self.homes else None
@@ -389,6 +434,20 @@ class Parts:
         parent = self.tree.parents[node]
         children = {child for child, above in self.tree.parents.items() if above == node}
         return children if parent is None else children | {parent}
+
+
+def layout_of(tree: SequencingTree, commands: Iterable[Payload]) -> SequencingTree:
+    """The tree with all nodes that these commands ever bring into it, each at its place."""
+    parents, root = dict(tree.parents), tree.root
+    for command in commands:
+        if not isinstance(command, Reshape) or command.kind == "leave" or command.node in parents:
+            continue
+        if command.kind == "join":
+            parents[command.node] = command.at
+        else:
+            parents[command.node], parents[root] = None, command.node
+            root = command.node
+    return SequencingTree(parents, tree.homes, tree.default_home)
 
 
 def node_with(sequencer: type[Sequencer], node: type[SequencerNode]) -> type[SequencerNode]:

@@ -5,7 +5,8 @@ from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, inner, stuck
 from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
-from seriatim.model import BROKER, Address, Notification, Number, Topic
+from seriatim.lab.explore.tree.shape_checks import shape_violations
+from seriatim.model import BROKER, Address, Node, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
@@ -19,6 +20,7 @@ class TreeChecks(OrderChecks):
     def __init__(
         self,
         tree: SequencingTree,
+        nodes: Sequence[Node],
         options: TreeOptions,
         readers: Mapping[Address, Address],
         one_at_a_time: frozenset[Address] = frozenset(),
@@ -27,6 +29,7 @@ class TreeChecks(OrderChecks):
         may_lose_order: bool = False,
     ) -> None:
         self.tree = tree
+        self.nodes = nodes  # also those that come later
         self.options = options
         self.readers = readers
         self.one_at_a_time = one_at_a_time
@@ -41,7 +44,7 @@ class TreeChecks(OrderChecks):
         if type(message) is Granted:
             question = f"{message.topic} for request {message.request} of {target}"
             # Then a home may forget the request; if the topic moves, it has several, with clocks of their own.
-            request = Fact(question, message.first, self.options.lease_ms, tuple(self.tree.parents))
+            request = Fact(question, message.first, self.options.lease_ms, tuple(self.nodes))
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
             stamp = f"{message.topic} {message.first}"
@@ -64,8 +67,10 @@ class TreeChecks(OrderChecks):
                 found.extend(self._owed(world, address, machine))
         if self.options.order == "global":
             found += self._causal(world)
+        if not found:
+            found += shape_violations(world, self.nodes)
         if self.options.keeps_order_log and not found:
-            found += order_violations(world, self.tree, is_timeless=self.is_timeless, may_lose=self.may_lose_order)
+            found += order_violations(world, self.nodes, is_timeless=self.is_timeless, may_lose=self.may_lose_order)
             found += history_violations(world, self.pasts)
         return found
 
@@ -112,13 +117,13 @@ class TreeChecks(OrderChecks):
             if self.options.own_order or (address in self.one_at_a_time and self._awaits_places):
                 own[address] = awaited.union(event.id for event in command.events)
         # On more than one node the order log places events of topics that nobody holds together as it hears of them.
-        is_free = self.pasts.keys() if len(self.tree.parents) > 1 else frozenset()
+        is_free = self.pasts.keys() if len(self.nodes) > 1 else frozenset()
         return self.causal_inversions(world, causes, is_free)
 
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
         """The numbers of the topic's events, and the last number that was given out."""
         broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
-        nodes = [inner(world.machine(node)) for node in self.tree.parents]
+        nodes = [inner(world.machine(node)) for node in self.nodes]
         homes = [node.state.homes[topic].issued for node in nodes if node is not None and topic in node.state.homes]
         issued = max(homes, default=0)
         kept = broker.state.topics.get(topic) if broker is not None else None

@@ -7,11 +7,12 @@ with the past has missed nothing since.
 If the log was cut, what it lacks stands nowhere, and who began with the past was told of it as a gap.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Stopped, Violation, inner
-from seriatim.model import BROKER, Address, Gap, Notification, Number, Position, Topic
+from seriatim.lab.explore.tree.shape_checks import shape_now
+from seriatim.model import BROKER, Address, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.broker import OrderLogState
 from seriatim.protocols.tree import Subscriber
@@ -21,17 +22,17 @@ ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
 
 
 def order_violations(
-    world: Stopped, tree: SequencingTree, *, is_timeless: bool, may_lose: bool = False
+    world: Stopped, names: Sequence[Node], *, is_timeless: bool, may_lose: bool = False
 ) -> list[Violation]:
     """What is wrong with the order log. `is_timeless`: nobody was ever ticked, so nobody handed anything on.
 
     `may_lose`: somebody may have cut it.
     """
-    nodes = {node: inner(world.machine(node)) for node in tree.parents}
+    nodes = {node: inner(world.machine(node)) for node in names}
     broker = world.machine(ORDER_BROKER if BROKER not in world.addresses else BROKER)
     if broker is None or any(machine is None for machine in nodes.values()):
         return []  # it failed, which is a violation already
-    order = broker.state.order
+    order, tree = broker.state.order, shape_now(nodes.values())
     root = nodes[tree.root].state.order
     if root.told > order.end or root.end < order.end:
         return [

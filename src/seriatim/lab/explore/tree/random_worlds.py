@@ -9,6 +9,7 @@ from msgspec import structs
 from seriatim.lab.explore.engine.walk import PATIENCE, TICKS, Walk
 from seriatim.lab.explore.engine.world import Budget, Channel, Transition
 from seriatim.lab.explore.tree.cast import TreeWorld
+from seriatim.lab.explore.tree.random_shapes import budgets_with, reshape_tree
 from seriatim.model import BROKER, Address, Event, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
@@ -66,13 +67,16 @@ def random_world(random: Random, name: str) -> TreeWorld:
     options = _with_history(scripts, subscribers, options, name)
     is_cut = _cut_order(scripts, options, name)
     _move_topics(scripts, tree, topics, name)
+    patient = frozenset(client for client in scripts if random.random() < 0.5)
+    budgets = _copies(_budgets(random, tree, options, subscribers, publishers), options, name)
+    newcomers = reshape_tree(scripts, tree, topics, name)
     return TreeWorld(
         name=name,
         tree=tree,
         options=options,
         scripts=scripts,
-        one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
-        budgets=_copies(_budgets(random, tree, options, subscribers, publishers), options, name),
+        one_at_a_time=patient,
+        budgets=budgets_with(budgets, newcomers, tree, options, name),
         may_lose=may_lose_of_a_cut if is_cut else may_lose,
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
