@@ -1,23 +1,27 @@
 """Nodes come and go on a running cluster while events flow, and clients follow by themselves."""
 
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seriatim import connect
-from seriatim.cli.changing import Changer
+from seriatim.cli.changing import Changer, check_tree
 from seriatim.cli.cluster import find_cluster
 from seriatim.cli.moving import Mover
 from seriatim.cli.node import add_node
 from seriatim.live import agreement
-from seriatim.model import RequestRefused
+from seriatim.live.server import SequencerServer
+from seriatim.model import InputError, RequestRefused, TimedOut
 from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.layout import Change
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.live.test_agreement import described
 from tests.live.test_health import serving
+from tests.live.test_server import get
 from tests.live.tree.test_moves import Load
 from tests.ports import free_ports
 from tests.waiting import until
@@ -135,9 +139,122 @@ async def test_a_new_root_grows_and_the_cluster_starts_again_with_the_file_from_
         async with serving(config) as again:  # clients wait, and go on
             await until(lambda: sorted(again.served) == ["asia", "eu", "root", "top", "us"], "all nodes")
             await load.more()
-            await remove(cluster, "us")
+            await remove(cluster, "us")  # topics began there
+            await add(cluster, "africa", "eu", address=f"127.0.0.1:{free_ports(1)[0]}")
+            await move(cluster, "orders", "africa")
             await load.more()
             await load.end()
             await until(lambda: load.got["s"] == load.sent, "everything to arrive")
         async with serving(config) as third:
-            assert sorted(third.served) == ["asia", "eu", "root", "top"]
+            assert sorted(third.served) == ["africa", "asia", "eu", "root", "top"]
+
+
+@asynccontextmanager
+async def serving_later(config: ClusterConfig, nodes: list[str]) -> AsyncIterator[SequencerServer]:
+    """A process that has to wait before it serves."""
+    server = SequencerServer(config, nodes)
+    starting = asyncio.create_task(server.start())
+    await until(lambda: server.agreement.awaited or starting.done(), "the process to wait")
+    try:
+        yield server
+        await asyncio.wait_for(starting, WAIT_S)
+    finally:
+        await server.stop()
+
+
+def apart(folder: Path, cluster: str, **more: Any) -> tuple[ClusterConfig, ClusterConfig]:
+    """A root and a leaf at fixed ports, and the same with a further leaf, which the cluster does not have yet."""
+    root, eu, asia = map("127.0.0.1:{}".format, free_ports(3))
+    nodes = {"root": {"address": root}, "eu": {"address": eu, "parent": "root"}}
+    homes = {"orders": "eu", "prices": "eu", "news": "root"}
+    with_asia = {**nodes, "asia": {"address": asia, "parent": "eu"}}
+    return (
+        configured(folder, cluster, nodes, homes=homes, **more),
+        configured(folder, cluster, with_asia, homes=homes, **more),
+    )
+
+
+async def test_a_process_waits_until_its_node_is_added(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    file, new = apart(tmp_path, cluster)
+    waiting = SequencerServer(new, ["asia"])
+    async with serving(file, ["root"]) as root, serving(file, ["eu"]) as eu:
+        starting = asyncio.create_task(waiting.start())
+        await until(lambda: waiting.agreement.awaited == {"asia"}, "the process to wait")
+        status, body = await get(waiting, "/ready")
+        assert status == 503 and "the cluster does not have asia yet; `seriatim node add asia` adds it" in body
+        with pytest.raises(InputError, match="has it below eu"):
+            await add(cluster, "asia", "root")
+        assert root.agreement.layout.changes == 0
+        made = await add(cluster, "asia")
+        assert (made.parent, made.addresses) == ("eu", [new.nodes["asia"].address])
+        await asyncio.wait_for(starting, WAIT_S)
+        assert (await get(waiting, "/ready"))[0] == 200
+        await move(cluster, "orders", "asia")
+        assert list(waiting.served["asia"].status().links) == ["eu"]
+        await until(lambda: not [*root.problems(), *eu.problems(), *waiting.problems()], "everything to be well")
+        async with connect(file.broker, cluster=cluster, timeout_s=WAIT_S) as bus, bus.subscribe("orders") as events:
+            await bus.publish("orders", b"1")
+            assert (await events.next(WAIT_S)).data == b"1"
+        await waiting.stop()
+        async with serving(new, ["asia"]) as again:  # from its journal
+            assert again.served["asia"].host is not None and again.served["asia"].host.epoch == 2
+            await move(cluster, "orders", "eu")
+            running = asyncio.create_task(again.run())
+            await remove(cluster, "asia")
+            await asyncio.wait_for(running, WAIT_S)
+    with pytest.raises(InputError, match=f"node 'asia' was removed from cluster '{cluster}'"):
+        await SequencerServer(new, ["asia"]).start()
+
+
+async def test_what_takes_too_long_is_undone_and_may_be_asked_again(tmp_path: Path) -> None:
+    """No process comes. Meanwhile a second change is refused, and topics move when it is over."""
+    cluster = new_cluster()
+    file, new = apart(tmp_path, cluster)
+    async with serving(file) as server, find_cluster(file.broker, cluster, WAIT_S) as found:
+        changer, addresses = Changer(found), [new.nodes["asia"].addresses[0]]
+        server.runs_all = False
+        adding = asyncio.create_task(changer.change("add", "asia", 2.0, parent="eu", addresses=addresses))
+        await until(lambda: server.agreement.layout.change is not None, "the change to begin")
+        with pytest.raises(
+            RequestRefused, match="another change is under way: node asia was added below eu; try again"
+        ):
+            await changer.change("add", "us", WAIT_S, parent="eu", addresses=["127.0.0.1:1"])
+        assert any("asia" in line for each in server.explain() for line in each.waits)
+        with pytest.raises(TimedOut, match="the change of asia took longer than 2 s; it was undone"):
+            await adding
+        assert server.agreement.layout.change is None and "asia" not in server.config.nodes
+        await move(cluster, "orders", "root")
+        async with serving_later(new, ["asia"]):
+            assert (await add(cluster, "asia")).number == 1
+
+
+async def test_a_change_under_way_outlives_the_root(tmp_path: Path) -> None:
+    """It is registered and journaled: the next process that runs the root goes on with it."""
+    cluster = new_cluster()
+    file, new = apart(tmp_path, cluster)
+    async with serving(file, ["eu"]) as eu:
+        async with serving(file, ["root"]) as root, find_cluster(file.broker, cluster, WAIT_S) as found:
+            addresses = [new.nodes["asia"].addresses[0]]
+            adding = asyncio.create_task(Changer(found).change("add", "asia", WAIT_S, parent="eu", addresses=addresses))
+            host: Any = root.served["root"].host
+            await until(lambda: host.is_reshaping("asia"), "the machine to be told")
+            adding.cancel()
+        async with serving(file, ["root"]) as root:
+            assert root.agreement.layout.change is not None
+            async with serving(new, ["asia"]) as asia:
+                await until(lambda: root.agreement.layout.changes == 1, "it to be made")
+                await until(
+                    lambda: asia.agreement.layout == eu.agreement.layout == root.agreement.layout, "all to know"
+                )
+                await move(cluster, "prices", "asia")
+
+
+async def test_other_clusters_say_why_nodes_do_not_come(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    stations = {name: {"address": "127.0.0.1:0"} for name in ("one", "two")}
+    async with serving(configured(tmp_path, cluster, stations, order="atoms", homes={}, times={})):
+        found = await described(cluster)
+        assert found is not None
+        with pytest.raises(InputError, match="orders by atoms, and its nodes are placed by a plan"):
+            check_tree(found)
