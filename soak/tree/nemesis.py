@@ -347,22 +347,10 @@ class Nemesis:
         cluster.homes[topic] = to
         return began_at, now()
 
-    async def add_node(self, fault: Fault, _: None) -> Times:
-        """A leaf comes, whoever is dead or frozen meanwhile. `east`: below this node."""
-        began_at = now()
-        await self._reshapes.add("" if fault.target == "tree" else fault.target)
-        return began_at, now()
-
-    async def remove_node(self, fault: Fault, _: None) -> Times:
-        """A leaf that came goes again."""
-        began_at = now()
-        await self._reshapes.remove("" if fault.target == "tree" else fault.target)
-        return began_at, now()
-
-    async def grow_root(self, fault: Fault, _: None) -> Times:
-        """A new root grows above the root."""
-        began_at = now()
-        await self._reshapes.grow()
+    async def reshape(self, fault: Fault, _: None) -> Times:
+        """A node comes or goes, whoever is dead meanwhile. `east`: below this node, or this one; `tree`: any."""
+        began_at, which = now(), "" if fault.target == "tree" else fault.target
+        await self._reshapes.carry_out(fault.kind, which)
         return began_at, now()
 
     # ── journals, disks, clocks ───────────────────────────────────────────────────────────────────────────────────
@@ -482,9 +470,9 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "fill-disk": Nemesis.fill_disk,
     "jump-clock": Nemesis.jump_clock,
     "move": Nemesis.move,
-    "node-add": Nemesis.add_node,
-    "node-remove": Nemesis.remove_node,
-    "node-root": Nemesis.grow_root,
+    "node-add": Nemesis.reshape,
+    "node-remove": Nemesis.reshape,
+    "node-root": Nemesis.reshape,
 }
 
 

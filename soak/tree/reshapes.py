@@ -34,6 +34,13 @@ class Reshapes:
         self._cluster = cluster
         self._random = source
 
+    async def carry_out(self, kind: str, which: Node) -> Node:
+        """One change of the plan. `which`: the parent, or the leaf that goes; empty: any. NotReshaped: it was not
+        made."""
+        if kind == "node-root":
+            return await self.grow()
+        return await (self.add(which) if kind == "node-add" else self.remove(which))
+
     async def add(self, parent: Node = "") -> Node:
         """A new leaf, below some node."""
         cluster = self._cluster

@@ -155,9 +155,9 @@ def test_an_answer_that_is_no_description_is_an_error(answer: bytes) -> None:
 
 
 def test_a_description_of_another_version_says_what_to_do() -> None:
-    with pytest.raises(RemoteError, match="version 3, this client reads 2; install the same release"):
-        decode_description(b'{"cluster": "x", "parents": {"n": null}, "version": 3}')
-    for version in (1, 2):  # without topics that have moved, and with them
+    with pytest.raises(RemoteError, match="version 4, this client reads 3; install the same release"):
+        decode_description(b'{"cluster": "x", "parents": {"n": null}, "version": 4}')
+    for version in (1, 2, 3):  # without topics that have moved, with them, and with nodes that came or went
         read = decode_description(b'{"cluster": "x", "parents": {"n": null}, "version": %d}' % version)
         assert read.version == version
 

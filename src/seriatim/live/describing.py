@@ -7,7 +7,7 @@ layout has changed. Answers hold no secrets.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -165,21 +165,16 @@ class Answers:
 
     def _look(self, _: bytes) -> bytes | None:
         """Somebody says that the layout has changed."""
-        self.later(self._process.agreement.look())
-        return b""
-
-    def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it, whatever comes of it: it is done again at the next look."""
-
-        async def run() -> None:
-            try:
-                await work
-            except SeriatimError as error:
-                logger.debug("layout not looked at: reason=%s", error)
-
-        task = asyncio.get_running_loop().create_task(run())
+        task = asyncio.get_running_loop().create_task(self._look_now())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return b""
+
+    async def _look_now(self) -> None:
+        try:
+            await self._process.agreement.look()
+        except SeriatimError as error:
+            logger.debug("layout not looked at: reason=%s", error)  # it is at the next look
 
     async def stop(self) -> None:
         for task in list(self._tasks):

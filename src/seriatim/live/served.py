@@ -55,7 +55,7 @@ class Served(ABC, Generic[AnyHost]):
         self.host: AnyHost | None = None
         self.dialer: Dialer | None = None
         self.process = process
-        self._at = process.config.nodes[node].addresses[process.place_of(node)]
+        self._at = process.config.nodes[node].addresses[process.roster.place_of(node)]
         self._dialed: list[Peer] = []
         self._joined: dict[Node, Served[Any]] = {}
         self._ledger = Ledger(node)
@@ -212,6 +212,9 @@ class Served(ABC, Generic[AnyHost]):
         await self.listener.stop()
         if self.role != "failed":
             self.role = "stopped"
+
+    async def settle(self, timeout_s: float) -> None:
+        """The node has left the cluster: wait until others have heard all that it owes them."""
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

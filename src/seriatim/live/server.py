@@ -9,13 +9,11 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import structs
-from msgspec.json import encode
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import FencedJournal, FencedJournals, required
@@ -23,6 +21,7 @@ from seriatim.brokers.urls import open_broker, shown
 from seriatim.live.agreement import Agreement
 from seriatim.live.describing import Answers
 from seriatim.live.metrics import add_nodes
+from seriatim.live.roster import Roster
 from seriatim.live.served import Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
 from seriatim.protocols.atoms.written import Written
@@ -37,7 +36,7 @@ from seriatim.server.health import Ledger, Problem, Trouble
 from seriatim.server.machine_check import check_machine, room_for_connections
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.schemas import load_security
-from seriatim.server.status import NodeExplanation, ServerStatus, WaitingNode, limited, node_subject
+from seriatim.server.status import NodeExplanation, ServerStatus, limited
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +79,7 @@ class SequencerServer:
         self._journals: FencedJournals | None = None
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
-        self._changing = asyncio.Lock()
-        self._changed = asyncio.Event()  # other nodes run here than before
+        self.roster = Roster(self)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -118,12 +116,8 @@ class SequencerServer:
             consequence = "an event that is sent again may be in the log twice"
             logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
         await self._agree()
-        await self._open_journals()
-        kind = self._kind()
         for name in self.nodes:
-            served = kind(self, name)
-            self.served[name] = served
-            await served.listen()
+            await (await self.new_node(name)).listen()
         self._answers = Answers(self)
         for served in self.served.values():
             served.connect(self.served)
@@ -131,6 +125,7 @@ class SequencerServer:
             await served.start()
         await self._answers.begin()
         self.agreement.on_change.append(self._follow)
+        self.roster.start(self._answers)
         self._watching = asyncio.get_running_loop().create_task(self.agreement.watch())
         add_process(self.metrics)
         add_listeners(self.metrics, lambda: {name: served.listener for name, served in self.served.items()})
@@ -153,82 +148,27 @@ class SequencerServer:
     async def _agree(self) -> None:
         """Go by the layout of the cluster, as far as it says something else than the file."""
         file = self.config
-        await self.agreement.reach(self._tell_waiting)
+        await self.agreement.reach(self.roster.tell_waiting)
         self.config = config = self.agreement.config
         if config is file:
             return
         if self.runs_all:
             self.nodes = list(config.nodes)
         for node in self.nodes:
-            self.place_of(node, file)
+            self.roster.place_of(node)
         check_machine(config, self.nodes)
-
-    def place_of(self, node: Node, file: ClusterConfig | None = None) -> int:
-        """Which of the node's addresses this process has: the one that its file gave it, wherever that is listed now.
-
-        InputError: none.
-        """
-        listed = self.config.nodes[node].addresses
-        known = file.nodes[node].addresses if file is not None and node in file.nodes else ()
-        if self.place < len(known) and known[self.place] in listed:
-            return listed.index(known[self.place])
-        if self.place >= len(listed):
-            fix = f"`seriatim standby add {node} HOST:PORT` adds one"
-            raise InputError("--standby", f"node {node} has no standby number {self.place}", fix)
-        return self.place
-
-    async def _tell_waiting(self) -> None:
-        """The cluster does not have these nodes yet: say so, and answer who asks whether they are here."""
-        config = self.config
-        for node in sorted(self.agreement.awaited):
-            at, below = config.nodes[node].addresses[0], config.nodes[node].parent
-            command = f"seriatim node add {node}"
-            text = "waiting to be added: cluster=%s node=%s parent=%s address=%s fix=%s"
-            logger.warning(text, config.cluster, node, below, at, command)
-            if self.broker.requests is not None:
-                subject = node_subject(config.cluster, "waiting", node)
-                await self.broker.requests.answer(subject, partial(self._waiting, node))
-
-    def _waiting(self, node: Node, _: bytes) -> bytes | None:
-        if node not in self.agreement.awaited:
-            return None
-        config = self.config.nodes[node]
-        return encode(WaitingNode(node, config.parent, list(config.addresses), config.journal))
 
     def _follow(self) -> None:
         """Another layout is in force."""
         self.config = self.agreement.config
         for served in self.served.values():
             served.follow()
-        if self._answers is not None:
-            self._answers.later(self._adjust())
 
-    async def _adjust(self) -> None:
-        """Start the nodes that are new here, and stop those that are no more."""
-        async with self._changing:
-            assert self._answers is not None, "else nobody looks"
-            for name in [each for each in self.served if each not in self.config.nodes or self._is_replaced(each)]:
-                served = self.served.pop(name)
-                logger.info("node has left the cluster: cluster=%s node=%s", self.config.cluster, name)
-                await served.stop()
-                if not self.served:
-                    self.request_stop()
-            for name in [each for each in self.config.nodes if each not in self.served] if self.runs_all else []:
-                served = self._kind()(self, name)
-                await self._open_journals()
-                self.served[name] = served
-                await served.listen()
-                for each in self.served.values():
-                    each.connect(self.served)
-                await served.start()
-            for name in self.served:
-                await self._answers.answer_for(name)
-            self.nodes = list(self.served)
-            self._changed.set()
-
-    def _is_replaced(self, node: Node) -> bool:
-        """Whether the address of this process is no longer one of the node's."""
-        return self.served[node].place < 0
+    async def new_node(self, node: Node) -> Served[Any]:
+        """One more node of this process, not started."""
+        await self._open_journals()
+        self.served[node] = served = self._kind()(self, node)
+        return served
 
     # ── its end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,14 +182,17 @@ class SequencerServer:
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
             while failures := {each.failed for each in self.served.values() if not each.failed.done()}:
-                changed = asyncio.ensure_future(self._changed.wait())
+                changed = asyncio.ensure_future(self.roster.changed.wait())
                 ends: set[asyncio.Future[Any]] = {stop, changed, *failures}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                self._changed.clear()
+                self.roster.changed.clear()
                 if stop.done():
                     return
-            raise self._why_ended()
+            if self.served:
+                raise self._why_ended()
+            if self.roster.undone is not None:
+                raise self.roster.undone
         finally:
             stop.cancel()
 
@@ -267,6 +210,7 @@ class SequencerServer:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         paths = self.config.tree.paths
+        await self.roster.stop()
         if self._answers is not None:
             await self._answers.stop()
         for served in sorted(self.served.values(), key=lambda served: -len(paths.get(served.node, ()))):

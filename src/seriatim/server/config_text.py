@@ -24,7 +24,7 @@ def brief_text(config: ClusterConfig) -> str:
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     del values["folder"], values["says_tree"]
     for name, node in values["nodes"].items():
-        kept = {key: value for key, value in node.items() if value not in ("", [], None)}
+        kept = {key: value for key, value in node.items() if value}
         values["nodes"][name] = kept | {"address": _alone(config.nodes[name].addresses)}
     for key, usual in USUAL.items():
         values[key] = {name: value for name, value in values[key].items() if value != usual[name]}

@@ -215,8 +215,8 @@ async def restarted(nats: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureF
                 described = found.description
             assert {topic: described.tree.home(topic) for topic in TOPICS} == moved
             assert decode_description(encode_description(described)) == described
-            with pytest.raises(RemoteError, match="describe their cluster in version 3"):
-                decode_description(encode_description(structs.replace(described, version=3)))
+            with pytest.raises(RemoteError, match="describe their cluster in version 4"):
+                decode_description(encode_description(structs.replace(described, version=4)))
 
 
 async def test_a_move_that_takes_too_long_is_undone(nats: NatsServer, tmp_path: Path) -> None:

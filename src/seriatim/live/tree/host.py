@@ -33,6 +33,7 @@ from seriatim.protocols.tree.messages import (
     Finished,
     Granted,
     Inquire,
+    NodeLeft,
     OrderFound,
     Pass,
     Refused,
@@ -101,6 +102,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._heals = heals
         self._confirm_ms = confirm_ms
         self._is_new = True
+        self.left = asyncio.Event()  # it was part of the tree, and owes nobody anything
         self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
         self._deliver: Outlet
@@ -237,6 +239,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         for each in notices:
             if isinstance(each, Outdated):
                 self.end(reason_of(self._life, each))
+            elif isinstance(each, NodeLeft):
+                self.left.set()
+                logger.info("node has left the tree, and owes nothing: node=%s move=%s", self.node, each.move)
             else:
                 self.operator.told(each)
                 if self._tell is not None:

@@ -1,6 +1,7 @@
 """A node of the tree as this process serves it: with standbys, and with surveys of what it holds."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -140,6 +141,13 @@ class ServedNode(Served[NodeHost]):
         if self._standby is not None:
             await self._standby.stop()
         await super().stop()
+
+    async def settle(self, timeout_s: float) -> None:
+        host = self.host
+        if host is not None and self.role == "active":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await host.left.wait()
 
     @property
     def takeover_s(self) -> float:
