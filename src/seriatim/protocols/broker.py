@@ -415,7 +415,7 @@ class Broker(Machine):
     def _cede(self, source: Address, message: say.Cede, effects: Effects) -> None:
         if not self._is_refused(source, message.epoch, effects):
             self.state.order.since = max(self.state.order.since, message.since)
-            effects.send.append((source, say.Ceded(message.since)))
+            effects.send.append((source, say.Ceded(message.since, message.epoch)))
 
     def _keep_order(self, source: Address, message: KeepOrder, effects: Effects) -> None:
         if source != APPLICATION:

@@ -216,9 +216,11 @@ class Cede(Struct, frozen=True, tag=True):
 
 
 class Ceded(Struct, frozen=True, tag=True):
-    """Broker → root: roots of before this change of shape are refused from here on."""
+    """Broker → root: roots of before this change of shape are refused from here on. `epoch` is that of the question:
+    an answer to another life says nothing about this one."""
 
     since: int
+    epoch: int
 
 
 class Stamped(Struct, frozen=True, tag=True):

@@ -84,7 +84,7 @@ async def test_roots_of_before_are_refused_once_another_one_is_announced(written
         for n in range(1, written + 1):
             await root.ask(number(n), OrderKept)
         for _ in range(2):  # also a repeat
-            assert await root.ask(Cede(1, 7), Ceded) == Ceded(7)
+            assert await root.ask(Cede(1, 7), Ceded) == Ceded(7, 1)
         refused = await root.ask(number(written + 1), Begun)
         assert (refused.epoch, refused.latest, refused.since) == (1, 1, 7)
         later = structs.replace(number(written + 1), since=7)

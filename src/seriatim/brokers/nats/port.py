@@ -264,7 +264,7 @@ class JetStreamPort(Port):
         except SeriatimError as error:
             self._refuse(message, error)
         else:
-            self._deliver(Ceded(message.since))
+            self._deliver(Ceded(message.since, message.epoch))
 
     def _on_up(self) -> None:
         """The connection is new: another life may have begun meanwhile, or somebody restored an older copy."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from seriatim.model import Address, Node, Number, Position, Topic
-from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree
+from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree, ShapeChange
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.estate import Home, KnownAs, Regrouping
 from seriatim.protocols.tree.messages import Body, Climbing, Moved, Refused, Routed, Subscribe, Tell, Ticket, Update
@@ -142,8 +142,12 @@ class SequencerCore(ABC):
 
     def _send_on(self, source: Address, topic: Topic, effects: Effects) -> None:
         """To where the topic lives."""
-        shape = tuple(self.state.moves.shape)
+        shape = self._shape_told(0)
         effects.send.append((source, Moved(topic, self.tree.home(topic), self.tree.moved(topic), shape)))
+
+    def _shape_told(self, after: int) -> tuple[ShapeChange, ...]:
+        """What clients are told of the shape: a topic may live on a node that is new to them."""
+        return self.state.moves.shape_after(after)
 
     def _is_home(self, topic: Topic) -> bool:
         return self.tree.knows(topic) and self.tree.home(topic) == self.node

@@ -22,6 +22,7 @@ from seriatim.protocols.tree.messages import (
     NodeLeft,
     Refused,
     Subscribe,
+    Summary,
     Ticket,
     Update,
     Welcome,
@@ -63,9 +64,12 @@ class SequencerNode(ConfirmedNode):
         state = state if state is not None else SequencerNodeState(new_state(options))
         super().__init__(self.sequencer_type(tree, node, options, state.sequencer), options.retry_ms, state)
         self.options = options
+        self._strangers: dict[Node, int] = {}  # epochs of those that may become neighbours
         self._shape_version = 0
         self._follow_shape()
         self._said_left = False
+        self._hosts = frozenset(tree.neighbours(node))  # of a node that waits to be welcomed
+        self._greet_due = 0.0
         self._resends.extend(
             sorted((link.resend_due, name) for name, link in state.links.items() if link.resend_due is not None)
         )
@@ -132,18 +136,17 @@ class SequencerNode(ConfirmedNode):
         links = self.state.links
         if self._waits_for or self.outdated is not None or type(message) is Begun:
             return super().step(source, message, now)
-        if type(message) is Frame and source in links:
-            return super().step(source, message, now)
         if type(message) is Frame:
-            return self._take_from_stranger(source, message, now)
-        if source in links and type(message) not in WITHOUT_LINK:  # neighbours send frames, and nobody else does
+            return self._take_frame_or_greeting(source, message, now)
+        if self._is_out_of_place(source, message):
             effects = self.inner.idle()
         elif (refused := refusal(message, self.state.sequencer.homes)) is not None:
             effects = self.inner.idle()
             effects.send.append((source, refused))
         else:
             effects = self.inner.step(source, message, now)
-        if links or self._to_persist or self._shape_version != self.inner.shape_version:
+        is_plain = not links and not self._to_persist and self.inner.is_welcomed
+        if not is_plain or self._shape_version != self.inner.shape_version:
             return self._wish(self._framed(effects, now))
         return effects
 
@@ -168,24 +171,58 @@ class SequencerNode(ConfirmedNode):
         links, neighbours = self.state.links, self.inner.neighbours()
         self._shape_version = self.inner.shape_version
         for name in sorted(neighbours - links.keys()):
-            links[name] = Link()
+            links[name] = Link(peer_epoch=self._strangers.pop(name, 0))
         for name in sorted(links.keys() - neighbours):
             self.state.former[name] = links[name]
             self._drop_link(name)
 
+    def _take_frame_or_greeting(self, source: Address, frame: Frame[Any], now: float) -> Effects:
+        """Who greets may be a node that was welcomed, and has lost its journal since: it is welcomed again."""
+        link = self.state.links.get(source)
+        effects = super().step(source, frame, now) if link is not None else self._take_from_stranger(source, frame, now)
+        is_greeting = frame.number == 0 and frame.body is not None
+        if is_greeting and source not in self.state.former and (link is None or link.received + link.acknowledged == 0):
+            self.inner.welcome_again(source, effects)
+        return effects
+
     def _take_from_stranger(self, source: Address, frame: Frame[Any], now: float) -> Effects:
         """A leaf that has left is told that its last word was heard. A greeting is answered: whoever greets may wait
-        until it is in the tree. Anything else tells that this journal is older than a link."""
+        until it is in the tree. Who has heard something of this node, or said more than one thing to it, tells that
+        this journal is an older one."""
         effects = self._idle_or_asking()
         link = self.state.former.get(source)
-        if frame.body is None:
-            return effects
-        if link is None and frame.number:
-            reason = "it sends on a link that the journal does not know of"
+        if link is None and (frame.received or frame.acknowledged or frame.number > 1):
+            reason = "it has a link with this node that the journal does not know of"
             return self._outdate_or(Outdated(source, reason), source, now)
+        if frame.body is None or (link is None and frame.number):
+            return effects
+        self._strangers[source] = max(frame.epoch, self._strangers.get(source, 0))
         link = link if link is not None else Link()
         link.peer_epoch = max(link.peer_epoch, frame.epoch)
         effects.send.append((source, link.acknowledgement(self.epoch, self._doubt(source))))
+        return effects
+
+    def _is_out_of_place(self, source: Address, message: Payload) -> bool:
+        """Neighbours send frames. Those that are to be neighbours do not yet; a later life of one may have greeted."""
+        if type(message) is not Arrived:
+            return source in self.state.links and type(message) is not Welcome
+        latest = self._strangers.get(source, 0)
+        self._strangers[source] = max(latest, message.epoch)
+        return message.epoch < latest
+
+    def _greet(self, effects: Effects, now: float) -> None:
+        """A node that waits to be welcomed asks whether it was in the tree already: then its journal is an older one.
+        So its neighbours hear of its epoch, too, and refuse earlier ones."""
+        if now >= self._greet_due:
+            self._greet_due = now + self.retry_ms
+            greeting: Frame[Any] = Frame(self.epoch, 0, 0, Summary(()))
+            effects.send.extend((name, greeting) for name in sorted(self._hosts))
+
+    def _wish(self, effects: Effects) -> Effects:
+        effects = super()._wish(effects)
+        if not self.inner.is_welcomed and self.is_acting:
+            due = self._greet_due
+            effects.wake_at = due if effects.wake_at is None else min(effects.wake_at, due)
         return effects
 
     def _say_left(self, effects: Effects) -> None:
@@ -200,7 +237,11 @@ class SequencerNode(ConfirmedNode):
         parent = self._above()
         if parent is not None and parent in self.state.links:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
-        return super()._tick(now)
+        effects = super()._tick(now)
+        if not self.inner.is_welcomed and self.is_acting:
+            self._greet(effects, now)
+            self._wish(effects)
+        return effects
 
     def _issued(self, topic: Topic) -> Number:
         """Also of one that has moved: what was given out for it anywhere before it left, or came, has passed here."""
@@ -215,8 +256,8 @@ class SequencerNode(ConfirmedNode):
         return self.options.keeps_order_log and self.inner.is_member and self._above() is None
 
     def _since(self) -> tuple[int, int]:
-        moving, known = self.state.sequencer.moving, self.inner.tree.moves.number
-        return moving.since, max(known, moving.move.number if moving.move is not None else 0)
+        """Who has told the broker of another root is linked with it, and asks it, too."""
+        return self.state.sequencer.moving.since, max(self.inner.tree.moves.number, self.inner.ceded_at)
 
     def _ordered_to(self) -> Position:
         return self.state.sequencer.order.end

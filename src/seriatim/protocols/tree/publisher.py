@@ -192,7 +192,7 @@ class Publisher:
             for topic in self._placing.waiting:
                 self._placing.ask_again(topic, self.tree.home(topic), effects)
             self._reactions.ask(effects)
-            self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
+            self._seek(silent, effects)
         self._wish(effects, now)
         return effects
 
@@ -407,6 +407,10 @@ class Publisher:
         if self.options.follows_stamps:
             self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
+
+    def _seek(self, silent: set[Node], effects: Effects) -> None:
+        """These nodes do not answer: they may have left the tree."""
+        self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
 
     def _learn(
         self, number: int, places: Mapping[Topic, Place], shape: Iterable[ShapeChange], effects: Effects

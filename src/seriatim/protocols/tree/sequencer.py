@@ -206,7 +206,7 @@ class Sequencer(Shaping, Removing, Accepting):
     def _on_locate(self, source: Address, message: say.Locate, now: float, effects: Effects) -> None:
         moves = self.state.moves
         after = message.after
-        located = say.Located(after, moves.number, moves.after(after), moves.shape_after(after))
+        located = say.Located(after, moves.number, moves.after(after), self._shape_told(after))
         effects.send.append((source, located))
 
     def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:

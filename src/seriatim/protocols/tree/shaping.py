@@ -15,8 +15,8 @@ root grants it a number in one sequence with the moves of topics.
 
 Each step is an input that somebody journals, so after a crash of any node the change goes on where it was.
 
-Each rule is one method, so that the checkers can be checked by replacing it: `_may_reshape`, `_has_topics`, `_reign`,
-`_cede`, and `_may_go_on` (moving.py).
+Each rule is one method, so that the checkers can be checked by replacing it: `_may_reshape`, `_topics_of`, `_leaver`,
+`_cede`, `_reign`, and `_may_go_on` (moving.py).
 """
 
 from msgspec import structs
@@ -52,14 +52,25 @@ class Shaping(Moving, Ordering):
         return not self.state.moving.awaits_welcome
 
     @property
+    def is_welcomed(self) -> bool:
+        """Whether it is part of the tree, or knows the tree that it is to be part of."""
+        return self.is_member or self.state.moving.founding is not None
+
+    @property
     def has_left(self) -> bool:
         """Whether it was part of the tree, and is no longer."""
         return self.state.moving.gone_since > 0
 
+    @property
+    def ceded_at(self) -> int:
+        """The root: the change of shape for which it hands over to another one; 0: it does not."""
+        move = self.state.moving.move
+        return move.number if move is not None and self._is_crowning(move) else 0
+
     def neighbours(self) -> set[Node]:
         """The nodes that this one has links with: those in the tree, and those on their way in or out."""
         moving, move = self.state.moving, self.state.moving.move
-        if moving.awaits_welcome and moving.founding is None:
+        if not self.is_welcomed:
             return set()
         found = set(self.tree.neighbours(self.node))
         if moving.switching is not None:
@@ -193,7 +204,9 @@ class Shaping(Moving, Ordering):
 
     def _on_ceded(self, source: Address, message: Ceded, now: float, effects: Effects) -> None:
         move = self.state.moving.move
-        if move is not None and self._is_crowning(move) and move.home == self.node and message.since >= move.number:
+        if move is None or not self._is_crowning(move) or move.home != self.node:
+            return
+        if message.since == move.number and message.epoch == self.state.epoch:
             self._crown(move, now, effects)
 
     def _is_crowning(self, move: MoveUnderWay) -> bool:
@@ -204,8 +217,7 @@ class Shaping(Moving, Ordering):
         moving, change = self.state.moving, move.change
         assert change is not None, "a change of shape is under way"
         reign = self._reign(change)
-        moving.move, moving.welcoming, self._invite_due = None, None, None
-        self._expect()
+        moving.move = self._invite_due = None
         self._reshape(change, effects)
         effects.send.append((change.node, reign))
         for topic, to in moving.wanted:
@@ -257,15 +269,22 @@ class Shaping(Moving, Ordering):
 
     def _welcome(self, now: float, effects: Effects) -> None:
         welcoming = self.state.moving.welcoming
-        if welcoming is None or welcoming.has_arrived:
+        if welcoming is not None and not welcoming.has_arrived:
+            self.welcome_again(welcoming.change.node, effects)
+            self._invite_due = now + self.options.retry_ms
+
+    def welcome_again(self, node: Node, effects: Effects) -> None:
+        """If this is the node that was welcomed last, tell it again."""
+        welcoming = self.state.moving.welcoming
+        if welcoming is None or welcoming.change.node != node:
             return
         began, change = self.tree.began, welcoming.change
         moves = self.state.moves.copy()
-        moves.number, moves.last, moves.former = change.move, "", ""
-        moves.shape.append(change)
+        if change.move > moves.number:
+            moves.number, moves.last, moves.former = change.move, "", ""
+            moves.shape.append(change)
         told = say.Welcome(change, began.parents, began.homes, began.default_home, moves)
-        effects.send.append((change.node, told))
-        self._invite_due = now + self.options.retry_ms
+        effects.send.append((node, told))
 
     def _on_arrived(self, source: Address, message: say.Arrived, now: float, effects: Effects) -> None:
         welcoming = self.state.moving.welcoming
@@ -293,7 +312,7 @@ class Shaping(Moving, Ordering):
             self._parent = self.tree.parents[self.node]
             self._levels, self._is_restless = self._level_table(), self._topics_move()
             self._look_around()
-        effects.send.append((source, say.Arrived(change.move)))
+        effects.send.append((source, say.Arrived(change.move, self.state.epoch)))
 
     def _on_reign(self, source: Address, message: say.Reign, now: float, effects: Effects) -> None:
         """Be the root. It is as if this node had begun the switch, and waited for the one below it."""
@@ -316,11 +335,8 @@ class Shaping(Moving, Ordering):
         moving, change = self.state.moving, message.change
         told: set[Node] = set()
         if change.node != self.node:
-            told |= {change.node} if change.kind == "leave" and change.at == self.node else set()
+            told |= self._leaver(change)
             self._reshape(change, effects)
-            if moving.welcoming is not None and moving.welcoming.change.move == change.move:
-                moving.welcoming = self._invite_due = None
-                self._expect()
         else:
             effects.notify.append(say.ShapeChanged(change))
             if change.kind == "leave":
@@ -330,6 +346,10 @@ class Shaping(Moving, Ordering):
         told |= set(self.tree.children(self.node))
         self._tell_children(message, told, {}, now, effects)
         self._look_around()
+
+    def _leaver(self, change: ShapeChange) -> set[Node]:
+        """A leaf that leaves is told, too, and has the last word: all that it owes climbs in front of that."""
+        return {change.node} if change.kind == "leave" and change.at == self.node else set()
 
     def _reshape(self, change: ShapeChange, effects: Effects) -> None:
         self.tree.reshape(change)
@@ -371,7 +391,7 @@ class Shaping(Moving, Ordering):
         if moving.gone_since and self.state.order.ranges:
             lines.append(f"{self.node} has left the tree, and owes {len(self.state.order.ranges)} ranges of the order")
         if moving.move is not None and (change := moving.move.change) is not None:
-            waits = f"{_who_prepares(change)} and {change.node} to be ready"
+            waits = f"{change.node} to be ready"
             if moving.move.is_switching:
                 waits = "all nodes to know it" if moving.switching is not None else "the broker to know it"
             lines.append(f"change {change.move} ({_said(change)}): waits for {waits}")

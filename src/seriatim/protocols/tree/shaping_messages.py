@@ -87,10 +87,9 @@ class Prepare(Struct, frozen=True, tag=True):
 
 
 class Prepared(Struct, frozen=True, tag=True):
-    """Node → root, routed: what the change needs is there. With a `reason` it is not, and never will be."""
+    """Node → root, routed: what the change needs is there."""
 
     move: int
-    reason: str = ""
 
 
 class Abandon(Struct, frozen=True, tag=True):
@@ -114,9 +113,10 @@ class Welcome(Struct, frozen=True, tag=True):
 
 
 class Arrived(Struct, frozen=True, tag=True):
-    """New node → node that welcomed it, without a link: I have journaled that."""
+    """New node → node that welcomed it, without a link: I have journaled that. `epoch`: of this life."""
 
     move: int
+    epoch: int = 0
 
 
 class SwitchShape(Struct, frozen=True, tag=True):

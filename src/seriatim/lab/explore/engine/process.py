@@ -83,7 +83,7 @@ class Process:
                 for each in sorted({1, lacks // 2, lacks} - {0})
                 if each <= lacks
             ]
-            if self.zombie is None and self.budget.copies == self.world.budgets[self.address].copies:
+            if self.journal and self.zombie is None and self.budget.copies == self.world.budgets[self.address].copies:
                 found.append(Transition("double", self.address))  # one or the other: an operator knows which is newest
         return found
 
@@ -199,6 +199,8 @@ class Process:
             noted = map(self.world.noted, effects.notify)
             self.log.extend(payload for payload in noted if payload is not None)
             self.answered += sum(map(self.world.is_answer, effects.notify))
+            if any(map(self.world.ends, effects.notify)):
+                self.machine = self.wake_at = self.zombie = None
 
     def _sender(self, transition: Transition) -> Address:
         return self.world.seen_as.get(transition.source, transition.source)

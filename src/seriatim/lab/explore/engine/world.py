@@ -136,6 +136,7 @@ class World:
     - `aged(journal)`: by how many records an older copy of this journal may be shorter; `is_outdated(payload)`: whether
       a machine says that its journal is one, so that its operator puts the newest back; `known_apart(channel)`: whether
       a second process with a journal of its own may take a message of this channel.
+    - `ends(payload)`: whether a machine says that its process may end. It ends at once.
     - `leaks`: these messages leave before the journal has the input that caused them. Only to see what happens then.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
       `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
@@ -170,6 +171,7 @@ class World:
     leaks: Callable[[Payload], bool] = lambda message: False
     aged: Callable[[Sequence[Payload]], int] = lambda journal: 0
     is_outdated: Callable[[Payload], bool] = lambda payload: False
+    ends: Callable[[Payload], bool] = lambda payload: False
     known_apart: Callable[["Channel"], bool] = lambda channel: False
     about: str = ""
 

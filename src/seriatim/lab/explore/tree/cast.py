@@ -29,6 +29,7 @@ from seriatim.protocols.tree.messages import (
     Forget,
     Move,
     MoveEnded,
+    NodeLeft,
     Refresh,
     Reshape,
     ReshapeEnded,
@@ -120,13 +121,12 @@ class TreeWorld(Plan[Cast]):
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             fenced=parts.cast.fenced,
-            listens=lambda machine: (
-                not isinstance(machine, SequencerNode) or (machine.is_acting and machine.inner.is_member)
-            ),
+            listens=listens,
             prepared=self.prepared,
             hands_on=self.hands_on,
             aged=parts.aged,
             is_outdated=instances_of(Outdated),
+            ends=instances_of(NodeLeft),
             known_apart=lambda channel: channel.source in parts.nodes or channel.source == BROKER,
             leaks=instances_of(Staged) if parts.cast.tells_first else instances_of(),
         )
@@ -175,6 +175,13 @@ def answers(command: Payload) -> int:
     if type(command) in (KeepOrder, CancelMove, CancelReshape):
         return 0
     return len(command.events) if type(command) is Publish else 1
+
+
+def listens(machine: Any) -> bool:
+    """Who gives commands to a node that comes back, or is not part of the tree yet, waits until it is."""
+    if isinstance(machine, SequencerNode):
+        return machine.is_acting and machine.inner.is_member
+    return not isinstance(machine, Sequencer) or machine.is_member
 
 
 def is_passive(machine: Any) -> bool:

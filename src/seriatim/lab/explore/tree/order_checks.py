@@ -10,8 +10,8 @@ If the log was cut, what it lacks stands nowhere, and who began with the past wa
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seriatim.lab.explore.engine.checks import Stopped, Violation, inner
-from seriatim.lab.explore.tree.shape_checks import shape_now
+from seriatim.lab.explore.engine.checks import Stopped, Violation
+from seriatim.lab.explore.tree.shape_checks import running, shape_now
 from seriatim.model import BROKER, Address, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.broker import OrderLogState
@@ -28,9 +28,9 @@ def order_violations(
 
     `may_lose`: somebody may have cut it.
     """
-    nodes = {node: inner(world.machine(node)) for node in names}
+    nodes = running(world, names)
     broker = world.machine(ORDER_BROKER if BROKER not in world.addresses else BROKER)
-    if broker is None or any(machine is None for machine in nodes.values()):
+    if broker is None or nodes is None:
         return []  # it failed, which is a violation already
     order, tree = broker.state.order, shape_now(nodes.values())
     root = nodes[tree.root].state.order

@@ -12,6 +12,16 @@ from seriatim.model import Node
 from seriatim.order import SequencingTree
 
 
+def running(world: Stopped, names: Iterable[Node]) -> dict[Node, Any] | None:
+    """The sequencers that run, without those that have left. None: one of them failed, which is a violation already."""
+    nodes = {node: inner(world.machine(node)) for node in names}
+    machines = {node: machine for node, machine in nodes.items() if machine is not None}
+    if not machines:
+        return None
+    tree = shape_now(machines.values())
+    return machines if all(node in machines or tree.has_left(node) for node in nodes) else None
+
+
 def shape_now(machines: Iterable[Any]) -> SequencingTree:
     """The tree as the node knows it that knows most."""
     members = [machine for machine in machines if machine.is_member and not machine.has_left]
@@ -20,9 +30,9 @@ def shape_now(machines: Iterable[Any]) -> SequencingTree:
 
 
 def shape_violations(world: Stopped, names: Sequence[Node]) -> list[Violation]:
-    nodes = {node: inner(world.machine(node)) for node in names}
-    if any(machine is None for machine in nodes.values()):
-        return []  # it failed, which is a violation already
+    nodes = running(world, names)
+    if nodes is None:
+        return []
     tree, found = shape_now(nodes.values()), []
     for node, machine in nodes.items():
         moving = machine.state.moving

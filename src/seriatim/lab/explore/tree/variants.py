@@ -12,15 +12,15 @@ from msgspec import structs
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Address, Entries, Node, Number, Topic
-from seriatim.order import HoldBack, OrderedRange, Shift, level
+from seriatim.order import HoldBack, OrderedRange, ShapeChange, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber
 from seriatim.protocols.tree.estate import Estate, Regrouping
-from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe, Switch, Vouch
+from seriatim.protocols.tree.messages import JoinId, Pass, Reign, Subscribe, Switch, Vouch
 from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.reacting import Reactions
-from seriatim.protocols.tree.state import Join
+from seriatim.protocols.tree.state import Join, MoveUnderWay, Switching
 from seriatim.protocols.with_broker import Delivered, OrderKept, Write, Written
 
 VARIANTS: dict[str, tuple[str, Cast]] = {}
@@ -185,6 +185,37 @@ def meet_now(self: Sequencer, topic: Topic, others: Iterable[Topic], moves: int)
     return Sequencer._meeting_here(self, topic, others, self.tree.moves.number)
 
 
+def go_on_after_a_change_of_shape(self: Sequencer, switching: Switching) -> bool:
+    return switching.move == self.tree.shaped or Sequencer._may_go_on(self, switching)
+
+
+def crown_at_once(self: Sequencer, move: MoveUnderWay, now: float, effects: Effects) -> None:
+    """Without a word to the broker."""
+    self._crown(move, now, effects)
+
+
+def reign_with(**other: Any) -> Callable[..., Reign]:
+    """An old root that hands over something else than it should."""
+
+    def reign(self: Sequencer, change: ShapeChange) -> Reign:
+        return structs.replace(Sequencer._reign(self, change), **other)
+
+    return reign
+
+
+def hand_over_and_keep(self: Sequencer, change: ShapeChange) -> Reign:
+    """The old root hands over the order, and goes on to tell of it."""
+    kept, told = list(self.state.order.ranges), self.state.order.told
+    reign = Sequencer._reign(self, change)
+    self.state.order.ranges[:], self.state.order.told = kept, told
+    return reign
+
+
+def take_from_nobody(self: SequencerNode, source: Address, frame: Any, now: float) -> Effects:
+    """What comes on a link that it does not know of is not heard."""
+    return self._idle_or_asking()
+
+
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
 breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
 holds_back(
@@ -256,3 +287,33 @@ breaks("no-related-counts", "nodes do not tell the counts of what meets the topi
 breaks("no-recollecting", "other topics do not collect it where it meets them now", _recollect=gives(None))
 breaks("no-map-of-the-home", "what climbs is taken by the map of the node, not of its home", _meeting_here=meet_now)
 breaks("no-map-of-a-stage", "a stage is enough by any map", "subscriber", _is_map_of=gives(True))
+breaks("no-arrival", "all nodes are told of a new one before it knows the tree", _may_reshape=gives(True))
+breaks(
+    "no-shape-awaited",
+    "topics move to a new leaf before all nodes know it",
+    _may_go_on=go_on_after_a_change_of_shape,
+)
+breaks("no-empty-leaf", "a leaf leaves while topics live there", _topics_of=gives([]))
+breaks("no-last-word", "the last answer of a leaf that leaves is not waited for", _leaver=gives(set()))
+breaks("no-order-handed-over", "a new root begins the order again", _reign=reign_with(end=0, told=0, order=()))
+breaks("no-rest-handed-over", "what the old root has not written is not handed over", _reign=reign_with(order=()))
+breaks("no-end-of-reign", "the old root tells again what it has handed over", _reign=hand_over_and_keep)
+breaks("no-cession", "the broker is not told of a new root before it reigns", _cede=crown_at_once)
+VARIANTS["no-order-fence"] = (
+    "the broker takes the order of roots of before, and they do not look whether there is another one",
+    Cast(node=broken(SequencerNode, _since=gives((0, 1_000))), broker=broken(Broker, _is_deposed=gives(False))),
+)
+breaks(
+    "no-strangers",
+    "who is sent something on a link it does not know of goes on",
+    "node",
+    _take_from_stranger=take_from_nobody,
+)
+breaks("no-shape-told", "clients are told where a topic lives, not that the node is new", _shape_told=gives(()))
+VARIANTS["no-asking-around"] = (
+    "a client asks nobody else if a home does not answer",
+    Cast(
+        subscriber=broken(Subscriber, _seek=gives(None)),
+        publisher=broken(Publisher, _seek=gives(None)),
+    ),
+)
