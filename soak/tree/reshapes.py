@@ -102,7 +102,7 @@ class Reshapes:
     async def _come(self, name: Node, parent: Node | None, above: Node | None) -> bool:
         try:
             async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, RESHAPE_S) as found:
-                await add_node(found, name, parent, above, None, RESHAPE_S)
+                await add_node(found, name, parent, above, None, RESHAPE_S, lambda _: None)
         except SeriatimError:
             return await self._is_there(name)
         return True

@@ -24,6 +24,7 @@ from seriatim.cli.common import (
     is_direct,
     opened,
 )
+from seriatim.live.agreement import as_registered
 from seriatim.live.server import broker_options
 from seriatim.model import ConnectionFailed, InputError, Node
 from seriatim.runtime.journal.copying import has_journal
@@ -138,6 +139,8 @@ class Place(Struct, kw_only=True):
                 self.not_asked = f"no broker answers at {shown(self.url)}"
                 yield None
                 return
+            if self.config is not None:  # commands may have given the cluster other nodes since
+                self.config = await as_registered(self.config, broker)
             yield broker
 
     def durable(

@@ -1,6 +1,6 @@
 """`seriatim node`: nodes of a running cluster come and go, while events flow."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import click
 
@@ -153,9 +153,15 @@ def add(
 
 
 async def add_node(
-    found: Cluster, name: Node, parent: Node | None, above: Node | None, address: str | None, timeout_s: float
+    found: Cluster,
+    name: Node,
+    parent: Node | None,
+    above: Node | None,
+    address: str | None,
+    timeout_s: float,
+    tell: Callable[[str], None] = notice,
 ) -> Change:
-    """Add it when its process is there. TimedOut: it does not come."""
+    """Add it when its process is there; `tell` how it is started. TimedOut: it does not come."""
     changer, description = Changer(found), found.description
     for option, given in (("--parent", parent), ("--above", above)):
         if given is not None:
@@ -164,9 +170,8 @@ async def add_node(
     process = await changer.waiting(name)
     if process is None and not facts.runs_new and name not in changer.tree.parents:
         text = how_to_start(name, parent, above, address)
-        process = await changer.await_process(
-            name, timeout_s, lambda: notice(f"no process waits to run {name}. {text}")
-        )
+        said = f"no process waits to run {name}. {text}"
+        process = await changer.await_process(name, timeout_s, lambda: tell(said))
         if process is None:
             raise TimedOut(f"no process came to run {name} within {timeout_s:g} s; nothing has changed")
     if process is not None:

@@ -268,6 +268,15 @@ async def registered(broker: Broker, cluster: str) -> Layout:
     return decode_layout(found[0])
 
 
+async def as_registered(config: ClusterConfig, broker: Broker) -> ClusterConfig:
+    """A file with what commands have changed since. If nothing is registered for it, the file as it is."""
+    try:
+        layout = await registered(broker, config.cluster)
+    except RequestRefused:
+        return config
+    return in_force(config, layout) if layout.since(of_config(config).parents) is not None else config
+
+
 def _without(parents: dict[Node, Node | None], node: Node) -> dict[Node, Node | None]:
     """The shape without this node, if it is a leaf, or a root with one child."""
     below = [each for each, parent in parents.items() if parent == node]

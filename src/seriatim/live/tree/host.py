@@ -7,7 +7,7 @@ host serves the sequencer server and the sequencer embedded in `memory://`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -66,7 +66,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
 
     `tree` is the configured one, and once the node runs, the tree as it began; `machine.inner.tree` is the one that it
     is now. `shapes`: the shapes that the cluster may have now, None: that of `tree`. `is_newcomer`: the node comes into
-    a tree that runs. `tell`: told what the machine says of changes of shape.
+    a tree that runs. `tell`: told of changes of shape. `look`: at the layout, before the journal is opened: it may have
+    changed since.
     """
 
     kind = "node"
@@ -88,12 +89,14 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         shapes: Callable[[], list[Shape]] | None = None,
         is_newcomer: bool = False,
         tell: Callable[[Payload], None] | None = None,
+        look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
         self._shapes = shapes if shapes is not None else lambda: [tree.parents]
         self._is_newcomer = is_newcomer
         self._tell = tell
+        self._look = look
         self.options = structs.replace(options, stages=broker.has_stages)
         self._broker = broker
         self._counters = counters
@@ -127,6 +130,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         return self._broker.removes_topics
 
     async def prepare(self) -> None:
+        if self._look is not None:
+            await self._look()
         await self._life.look(takes_over=self._takes_over)
 
     async def rebuild(self, recovered: Recovered) -> Rebuilt[SequencerNode, Founded]:

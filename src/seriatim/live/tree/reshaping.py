@@ -17,12 +17,12 @@ from msgspec.json import encode
 
 from seriatim.live.tree.wishes import as_change
 from seriatim.model import SeriatimError
-from seriatim.order import ShapeChange
+from seriatim.order import ShapeChange, ShapeKind
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import CancelReshape, Reshape, ReshapeEnded, ReshapeStep
 from seriatim.server.changing import AskLayout, ChangeStep, LayoutAnswer, LayoutQuestion, StartChange, StopChange
 from seriatim.server.description import look_subject
-from seriatim.server.layout import Change, Layout
+from seriatim.server.layout import Change, ChangeKind, Layout
 
 if TYPE_CHECKING:
     from seriatim.live.tree.served import ServedNode
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 LOOK_S = 0.5
 TELL_S = 0.2
 ENDED_MAX = 1_000
-KINDS = {"add": "join", "remove": "leave", "root": "root"}
+KINDS: dict[ChangeKind, ShapeKind] = {"add": "join", "remove": "leave", "root": "root"}
 
 
 class Reshaper:
@@ -185,19 +185,18 @@ class Reshaper:
             self._news.clear()
 
     async def _carry_out(self) -> None:
+        """It is made when the machine has nothing more to do for it: then every node has journaled the new shape. A
+        node that starts again compares its journal with what is registered."""
         change, host = self._agreement.layout.change, self._served.host
-        if change is None or host is None or self._served.role != "active" or not host.machine.is_acting:
+        if change is None or host is None or not self.is_root or host.is_reshaping(change.node):
             return
-        inner, failed = host.machine.inner, change.id in self._failed
-        if not inner.is_member or (not self.is_root and change.parent != self._served.node):
-            return
-        is_there = change.node in inner.tree.parents
+        is_there = change.node in host.machine.inner.tree.parents
         if is_there != (change.kind == "remove"):
             await self._end(change, lambda layout: layout.finished(_now()))
-        elif self.is_root and failed:
+        elif change.id in self._failed:
             await self._end(change, lambda layout: layout.abandoned())
-        elif self.is_root and not host.is_reshaping(change.node):
-            host.command(Reshape(KINDS[change.kind], change.node, change.parent))  # type: ignore[arg-type]
+        else:
+            host.command(Reshape(KINDS[change.kind], change.node, change.parent))
 
     async def _end(self, change: Change, end: Callable[[Layout], Layout]) -> None:
         def ended(layout: Layout) -> Layout:

@@ -18,7 +18,7 @@ from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.troubles import Lag, late
 from seriatim.live.tree.wire import TREE
-from seriatim.model import Address, JournalError, Node
+from seriatim.model import Address, JournalError, Node, SeriatimError
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal
 from seriatim.server.changing import layout_question
@@ -66,7 +66,14 @@ class ServedNode(Served[NodeHost]):
             shapes=lambda: self.process.agreement.layout.possible_shapes,
             is_newcomer=self.process.agreement.layout.is_newcomer(self.node),
             tell=self.reshaper.told,
+            look=self._look_at_layout,
         )
+
+    async def _look_at_layout(self) -> None:
+        try:
+            await self.process.agreement.look()
+        except SeriatimError as error:  # the broker is away, or slow: what follows says so
+            logger.debug("layout not looked at: node=%s reason=%s", self.node, error)
 
     def dials(self) -> list[Node]:
         parent = self._config.tree.parents[self.node]
