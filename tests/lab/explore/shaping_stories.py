@@ -1,7 +1,5 @@
 """The tree changes, and one rule of that is switched off."""
 
-from dataclasses import replace
-
 from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.tree.cast import TreeWorld, change
 from seriatim.order import SequencingTree
@@ -52,10 +50,6 @@ A_ROOT_GROWS_ABOVE_ONE_NODE = story(
 )
 
 SHAPING_STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
-    "no-arrival": (
-        replace(A_LEAF_JOINS, budgets={"m1": Budget(ticks=99, losses=2), "n2": Budget(ticks=99)}),
-        {"stuck", "shape"},
-    ),
     "no-shape-awaited": (A_LEAF_LEAVES, {"shape"}),
     "no-empty-leaf": (
         story({"n1": [Reshape("leave", "n2")], "p": events("p", "A A")}, TICKET, LEAVES, setup={"y": "A B"}),

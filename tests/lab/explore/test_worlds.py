@@ -38,6 +38,13 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("moving", ()),
         ("moving-ticket", ()),
         ("moving-pair-ticket", ("p",)),
+        ("joining-leaf", ()),
+        ("joining-leaf-ticket", ()),
+        ("leaving-leaf", ()),
+        ("leaving-leaf-ticket", ()),
+        ("growing-root", ()),
+        ("growing-root-ticket", ()),
+        ("growing-root-pair-ticket", ("p",)),
     ],
 )
 def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, ...]) -> None:

@@ -239,7 +239,8 @@ class Locate(Struct, frozen=True, tag=True):
 class Located(Struct, frozen=True, tag=True, omit_defaults=True):
     """Node → client: these were moved after move `after`, and these are all, up to move `number`.
 
-    `shape`: the changes of the tree's shape among them.
+    `shape`: the changes of the tree's shape among them. Also application → client, which may have read it elsewhere: a
+    client that knows no node any more that is there cannot find out by itself.
     """
 
     after: int

@@ -164,8 +164,9 @@ class Publisher:
             case Moved() if source in self.tree.paths:
                 places = {message.topic: Place(message.home, message.move)}
                 self._learn(self.state.moves.number, places, message.shape, effects)
-            case Located() if source in self.tree.paths and message.after <= self.state.moves.number:
-                self._learn(message.number, message.places, message.shape, effects)
+            case Located() if source == APPLICATION or source in self.tree.paths:
+                if message.after <= self.state.moves.number:  # else something between is not known
+                    self._learn(message.number, message.places, message.shape, effects)
             case Unfollow() if source == APPLICATION:
                 self._placing.forget(message.topic)
                 effects.send.append((BROKER, message))

@@ -15,8 +15,8 @@ root grants it a number in one sequence with the moves of topics.
 
 Each step is an input that somebody journals, so after a crash of any node the change goes on where it was.
 
-Each rule is one method, so that the checkers can be checked by replacing it: `_may_reshape`, `_topics_of`, `_leaver`,
-`_cede`, `_reign`, and `_may_go_on` (moving.py).
+Each rule is one method, so that the checkers can be checked by replacing it: `_topics_of`, `_leaver`, `_cede`,
+`_reign`, `_shape_told` (core.py) and `_may_go_on` (moving.py).
 """
 
 from msgspec import structs
@@ -253,13 +253,8 @@ class Shaping(Moving, Ordering):
 
     def _say_prepared(self, now: float, effects: Effects) -> None:
         welcoming = self.state.moving.welcoming
-        if welcoming is not None and self._may_reshape():
+        if welcoming is not None and welcoming.has_arrived:
             self._route(self.tree.root, say.Prepared(welcoming.change.move), now, effects)
-
-    def _may_reshape(self) -> bool:
-        """Whether everybody may learn of the new node: it has said that it knows the tree."""
-        welcoming = self.state.moving.welcoming
-        return welcoming is not None and welcoming.has_arrived
 
     def _expect(self) -> None:
         welcoming = self.state.moving.welcoming

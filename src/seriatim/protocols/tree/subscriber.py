@@ -136,7 +136,7 @@ class Subscriber(Gaps):
                 self._on_refreshed(message, now, effects)
             case Moved() if source in self.tree.paths:
                 self._on_moved(message, now, effects)
-            case Located() if source in self.tree.paths:
+            case Located() if source == APPLICATION or source in self.tree.paths:
                 self._on_located(message, now, effects)
             case OrderRead() if source == BROKER:
                 self._on_order_read(message)

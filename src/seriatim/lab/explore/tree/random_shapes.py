@@ -26,6 +26,7 @@ class _Operator:
         self.parents: dict[Node, Node | None] = dict(tree.parents)
         self.homes = {topic: tree.home(topic) for topic in topics}
         self.root = tree.root
+        self.first = set(tree.parents)  # clients know these at first, so one of them stays
         self.newcomers: list[Node] = []
         for command in scripts.get(self.root, ()):
             if isinstance(command, Move):
@@ -61,6 +62,8 @@ class _Operator:
     def leave(self) -> None:
         """Mostly after everything has left that lives there; else it is refused."""
         leaves = sorted(self.parents.keys() - set(self.parents.values()) - {self.root})
+        if len(self.first & self.parents.keys()) == 1:
+            leaves = [node for node in leaves if node not in self.first]
         if not leaves:
             return
         node = self.random.choice(leaves)

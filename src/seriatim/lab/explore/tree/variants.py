@@ -287,7 +287,6 @@ breaks("no-related-counts", "nodes do not tell the counts of what meets the topi
 breaks("no-recollecting", "other topics do not collect it where it meets them now", _recollect=gives(None))
 breaks("no-map-of-the-home", "what climbs is taken by the map of the node, not of its home", _meeting_here=meet_now)
 breaks("no-map-of-a-stage", "a stage is enough by any map", "subscriber", _is_map_of=gives(True))
-breaks("no-arrival", "all nodes are told of a new one before it knows the tree", _may_reshape=gives(True))
 breaks(
     "no-shape-awaited",
     "topics move to a new leaf before all nodes know it",

@@ -8,10 +8,11 @@ from seriatim.lab.explore.tree.cast import Cast, TreeWorld, change, publish
 from seriatim.model import Address
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Move
+from seriatim.protocols.tree.messages import Move, Reshape
 from seriatim.protocols.with_broker import Change, Publish, Start
 
 Script = Mapping[Address, Sequence[Publish | Change]]
+Operators = Mapping[Address, Sequence[Move | Reshape]]
 
 ONE = SequencingTree.single("AB")
 TWO = SequencingTree.chain({"A": 1, "B": 2}, 2)
@@ -131,6 +132,34 @@ WORLDS |= by_name(
         for name, setup, scripts, also in (
             ("moving", BOTH, {each: PAIR[each] for each in "pq"}, ", y and z hold both"),
             ("moving-pair", UNEVEN, PAIR, ", y joins B while z leaves it"),
+        )
+        for suffix, (options, in_mode) in MODES.items()
+        if options.order == "global"
+    ]
+)
+
+CHANGES_OF_THE_TREE: list[tuple[str, Operators, str]] = [
+    ("joining-leaf", {"n1": [Reshape("join", "n3", "n1"), Move("A", "n3")]}, "a leaf joins, and A moves to it"),
+    ("leaving-leaf", {"n1": [Move("B", "n1"), Reshape("leave", "n2")]}, "B moves up, and its leaf leaves"),
+    ("growing-root", {"n1": [Reshape("root", "n0")], "n0": [Move("A", "n0")]}, "a root grows, and A moves to it"),
+]
+
+# A leaf joins, and A moves to it; B moves away, and its leaf leaves; a root grows, and A moves to it. Meanwhile events
+# come on both topics; or y joins B while z leaves it, too.
+WORLDS |= by_name(
+    [
+        TreeWorld(
+            name=name + of + suffix,
+            tree=TWO,
+            options=options,
+            scripts={**operators, **scripts},
+            setup=setup,
+            about=f"2 topics on a chain of 2 nodes; {story}{also}; 2 events{in_mode}",
+        )
+        for name, operators, story in CHANGES_OF_THE_TREE
+        for of, setup, scripts, also in (
+            ("", BOTH, {each: PAIR[each] for each in "pq"}, "; y and z hold both"),
+            ("-pair", UNEVEN, PAIR, "; y joins B while z leaves it"),
         )
         for suffix, (options, in_mode) in MODES.items()
         if options.order == "global"
