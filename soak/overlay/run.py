@@ -41,7 +41,7 @@ FAULTS = {"killed client": 0.2, "kill": 0.5, "freeze": 0.12, "stale-journal": 0.
 AGED_S, AGED_APPENDS = 3.0, 20  # how much older a copy of a journal is than the journal
 REFUSED_S = 40.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 BEHIND = "Start it with its latest journal"
-TAKEN = "two processes cannot have one id"
+TAKEN = "two processes cannot have the same id"
 IN_USE = "another process uses it"
 
 

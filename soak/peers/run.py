@@ -38,7 +38,7 @@ FROZEN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 FAULTS = {"kill": 0.7, "freeze": 0.16, "stale-journal": 0.07, "second-process": 0.07}
 REFUSED_S = 60.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 OPEN = SecurityOptions()
-TAKEN = "two processes cannot have one id"
+TAKEN = "two processes cannot have the same id"
 
 
 def journal_folder(folder: Path, id: int) -> Path:

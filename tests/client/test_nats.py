@@ -238,7 +238,7 @@ async def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(
         await client.close()
         for i in range(12):
             await bus.publish(topic, b"new %d" % i)
-        with pytest.raises(RequestRefused, match="deleted and made anew"):
+        with pytest.raises(RequestRefused, match="deleted and created again"):
             await events.next(timeout_s=60.0)
 
 

@@ -5,8 +5,8 @@ An event's *past* is every event that happened before it (Lamport): its publishe
 pasts of these.
 
 A past is kept as one count per publisher, "the first n of its publications", because with one event of a publisher its
-earlier ones belong to it too. What is stored for a publication is only by how much its past grew since the publisher's
-previous one; a reader that has taken in the previous one takes in just that.
+earlier ones belong to it too. For each publication only the growth of its past since the publisher's previous
+publication is stored; a reader that has already added the previous one adds just that.
 
 Clocks are not used: `published_at` orders nothing here.
 """

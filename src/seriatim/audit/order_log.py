@@ -110,7 +110,9 @@ def position_fault(before: Placement, row: Placement) -> Anomaly:
     """The positions of a row do not follow those before it."""
     end = end_of(before)
     if row.position > end:
-        sentence = f"the order log goes on at position {row.position} after position {end}: rows are missing between"
+        sentence = (
+            f"the order log continues at position {row.position} after position {end}: the rows between are missing"
+        )
         return Anomaly("order-log-gap", sentence, (before, row))
     one = f"number {before.first + row.position - before.position} of topic {before.topic}"
     other = f"number {row.first} of topic {row.topic}"

@@ -276,7 +276,7 @@ def _format(path: Path) -> str:
 
 
 def _quoted(line: str, separator: str) -> list[str] | None:
-    """The cells of a line with quotes in it; None if there is text behind a closing quote.
+    """The cells of a line with quotes in it; None if there is text after a closing quote.
 
     A quote that begins a cell and is never closed ends with its line. Blanks behind a closing quote do not count.
     """

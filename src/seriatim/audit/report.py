@@ -1,8 +1,8 @@
-"""What an audit says: a verdict for every guarantee, and the named anomalies that prove each `invalid`.
+"""The result of an audit: a verdict for every guarantee, and the named anomalies that prove each `invalid`.
 
 The checks write into `Findings`: anomalies (facts, with their witness) and doubts (why nothing can be promised). One
 rule, over the lattice of guarantees, turns them into verdicts: a guarantee is `invalid` if an anomaly breaks it or one
-that it implies; else `unknown` if there is a doubt about it or one that it implies; else `valid`.
+that it implies; otherwise `unknown` if there is a doubt about it or one that it implies; otherwise `valid`.
 """
 
 from collections import Counter

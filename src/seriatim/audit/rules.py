@@ -111,7 +111,7 @@ def check_folders(where: str, files: Iterable[Sequence[str]]) -> bool:
     if len(kinds) > 1 or not all(next(iter(kinds))):
         shown = ", ".join(sorted(kinds.values())[:3])
         problem = f"folders named column=value beside or below others: {shown}"
-        raise LogError(where, problem, "give a folder whose files all have the same columns on the way to them")
+        raise LogError(where, problem, "give a folder whose files are all below folders of the same columns")
     return True
 
 
@@ -194,7 +194,7 @@ def not_json_lines(where: str) -> LogError:
 
 def behind_quote(where: str) -> LogError:
     """What was meant is not known, and CSV readers differ."""
-    return LogError(where, "text behind a closing quote", 'write a quote inside a cell twice: "a ""word"""')
+    return LogError(where, "text after a closing quote", 'write a quote inside a cell twice: "a ""word"""')
 
 
 def check_heading(columns: Iterable[str], where: str) -> None:

@@ -1,4 +1,4 @@
-"""What a backup says of itself: the file `manifest.json`, which is written last.
+"""The description of a backup: the file `manifest.json`, which is written last.
 
 manifest.json            what is below, with a digest of each file, and one of the manifest
 node-eu/                 the files of a journal, as in runtime/journal/layout.py

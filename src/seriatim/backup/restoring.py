@@ -1,8 +1,8 @@
 """Putting a backup back: journals into folders or onto the broker, and everything that the broker kept.
 
-Everything is checked before anything is changed. What the broker kept goes first, lives before the rest, and journals
-go last: so a node that is started in between finds itself registered and without a journal, and does not act. If the
-command is ended in between, run it again: it goes on with what is not there yet.
+Everything is checked before anything is changed. The streams of the broker are restored first, lives before the rest,
+and journals last: so a node that is started in between finds itself registered and without a journal, and does not act.
+If the command is interrupted, run it again: it continues with whatever is still missing.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What some brokers can do and others cannot. A broker says which of these it has (seam.py).
+"""Features that some brokers have and others do not. A broker says which of these it has (seam.py).
 
-README.md says what is missing without each. Reading in bulk is in bulk.py.
+README.md says what does not work without each. Reading in bulk is in bulk.py.
 """
 
 import asyncio
@@ -195,7 +195,9 @@ def check_after(after: Position, bounds: OrderBounds | None) -> OrderBounds:
     """The bounds of a log that can be read behind this position. InputError: it cannot."""
     if bounds is None:
         problem = "it is empty, or was deleted"
-        raise InputError("order log", problem, "publish something; a deleted order log begins anew with the next event")
+        raise InputError(
+            "order log", problem, "publish something; a deleted order log begins again with the next event"
+        )
     if after < 0:
         raise InputError("position", f"{after} is negative", "positions begin with 1; 0 is before the first")
     if after > bounds.end:

@@ -1,10 +1,10 @@
-"""Who has a name: the lives of nodes and durable subscriptions, registered where everybody can see them.
+"""The lives of nodes and durable subscriptions, registered where everybody can see which process has a name.
 
 A journal alone cannot tell that it is an old copy, or that another process runs with another journal. So every life
-registers, *before it acts*, under the name of what it runs, with a later epoch than the last life had. Registering is
-a compare-and-set: of two processes that try, one succeeds, and the other is `Fenced`. Whoever had the name before is
-told (`Claim.lost`), and is refused at its next write. Nothing here is a lock or a lease: a life has the name until
-somebody registers a later one.
+registers, *before it acts*, under the name of what it runs, with a later epoch than the last life had. Registering is a
+compare-and-set: of two processes that try, one succeeds, and the other is `Fenced`. The process that had the name
+before is told (`Claim.lost`), and is refused at its next write. Nothing here is a lock or a lease: a life has the name
+until somebody registers a later one.
 
     claim = lives.claim("node", "eu")
     before = await claim.look()            the last life, with the numbers it has said; None: nobody ever had the name

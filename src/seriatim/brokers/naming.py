@@ -1,4 +1,4 @@
-"""What a topic may be called, which topic orders it, and how names become names of streams and subjects.
+"""Which names topics may have, which topic orders another, and how names become names of streams and subjects.
 
 Every broker takes the same names, so that a program that runs on `memory://` runs on a real server: a topic is a NATS
 subject without wildcards. Names below `_` and `$` belong to servers and to Seriatim itself.

@@ -1,4 +1,4 @@
-"""`seriatim accept`: a stream was deleted on purpose, and its topic goes on with the one that is there now."""
+"""`seriatim accept`: a stream was deleted on purpose, and its topic continues with the present one."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ EXIT_REFUSED = 1
 
 @click.command
 @click.argument("topic")
-@click.option("--drop-events", "drop", is_flag=True, help="Drop what the new stream holds already.")
+@click.option("--drop-events", "drop", is_flag=True, help="Drop the events that the new stream already holds.")
 @url_option
 @json_option
 def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as
     elif answer.refused:
         click.echo(f"{answer.topic}: not accepted: {answer.refused}", err=True)
     else:
-        click.echo(f"{answer.topic}: accepted; it goes on at {answer.first}, {answer.dropped} events were dropped")
+        click.echo(f"{answer.topic}: accepted; it continues at {answer.first}, {answer.dropped} events were dropped")
     sys.exit(EXIT_REFUSED if answer.refused else 0)
 
 
@@ -73,4 +73,4 @@ async def accept(found: Cluster, topic: str, drop: bool, timeout_s: float) -> Ac
                     return answer
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        raise TimedOut(f"{topic} is being accepted, which was not done within {timeout_s:g} s; it goes on") from None
+        raise TimedOut(f"{topic} is being accepted, which was not done within {timeout_s:g} s; it continues") from None

@@ -17,11 +17,11 @@ TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscripti
 
 
 @click.group(invoke_without_command=True)
-@click.option("--out", metavar="URI", help="Where the archive is.")
+@click.option("--out", metavar="URI", help="The URI of the archive.")
 @click.option("--checkpoint", metavar="URI", help="Where to record its progress; one for each archive.")
 @click.option("--tables", metavar="NAMES", help="Tables, separated by commas.  [default: all]")
-@click.option("--topics", metavar="NAMES", help="Events of these topics only; * stands for anything.")
-@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.")
+@click.option("--topics", metavar="NAMES", help="Events of these topics only; * matches anything.")
+@click.option("--once/--follow", "once", default=True, help="End with what is there now, or continue.")
 @click.option(
     "--trigger",
     "trigger_s",
@@ -39,7 +39,7 @@ TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscripti
     "--gaps",
     type=click.Choice(["rows", "fail"]),
     default="rows",
-    help="What to do about events that are gone before they are archived.",
+    help="What to do about events that were lost before they were archived.",
 )
 @url_option
 @spark_options
@@ -141,7 +141,7 @@ def _told_to_end() -> Callable[[], bool]:
     "grace_s",
     type=click.FloatRange(min=0),
     default=3600.0,
-    help="Seconds for which replaced files stay, for those who are reading them.",
+    help="Seconds for which replaced files are kept, for jobs that are reading them.",
 )
 @click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes of a large file.")
 @spark_options

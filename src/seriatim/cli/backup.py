@@ -22,11 +22,17 @@ EXIT_BAD, EXIT_UNKNOWN = 1, 3
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Make the backup here: a new folder.")
 @click.option("--check", type=click.Path(path_type=Path), metavar="DIR", help="Say what this backup is good for.")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", help="Copy this one; may be repeated. [default: all here]"
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    help="Copy this node's journal; may be repeated. [default: all on this machine]",
 )
 @click.option("--durable", "durables", multiple=True, metavar="NAME", help="Copy this durable subscription's journal.")
 @journals_option
-@click.option("--streams", "with_streams", is_flag=True, help="Also all that the broker keeps; the nodes are stopped.")
+@click.option(
+    "--streams", "with_streams", is_flag=True, help="Also copy all that the broker keeps; stop all nodes first."
+)
 @place_options
 @json_option
 def command(
@@ -77,7 +83,7 @@ def command(
     place = Place.of(config, url, cluster, offline, timeout_s)
     if check is not None:
         if nodes or durables or journals or with_streams:
-            raise InputError("--check", "it looks at the whole backup", "leave out what would be copied")
+            raise InputError("--check", "it checks the whole backup", "leave out the options that say what to copy")
         sys.exit(_check(check, place, as_json))
     assert to is not None, "checked above"
     made = run_until_interrupted(lambda: _make(place, to, nodes, durables, journals, with_streams))

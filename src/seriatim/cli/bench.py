@@ -1,4 +1,4 @@
-"""`seriatim bench`: load on a running cluster. One process publishes, each subscriber has a process of its own.
+"""`seriatim bench`: load on a running cluster. One process publishes; each subscriber is a separate process.
 
 Every event carries the time it was published at; all processes run on this machine, so they share its clock. The rate
 of notifications counts until the slowest subscriber has everything that was published on its topics.
@@ -55,7 +55,7 @@ class Said(Struct, frozen=True, kw_only=True):
 @click.command
 @click.option("--topics", type=click.IntRange(min=1), default=10, help="Topics to publish on.")
 @click.option("--subscribers", type=click.IntRange(min=1), default=4, help="Subscribers.")
-@click.option("--hold", type=click.IntRange(min=1), default=5, help="Topics each of them holds.")
+@click.option("--hold", type=click.IntRange(min=1), default=5, help="Topics that each subscriber holds.")
 @click.option("--size", type=click.IntRange(min=TIME_BYTES), default=64, help="Bytes of an event.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="How long to publish.")
 @click.option("--rate", type=click.FloatRange(min=1), help="Events per second.  [default: as fast as possible]")

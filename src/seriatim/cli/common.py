@@ -1,4 +1,4 @@
-"""What the commands share: options, output, and an end that is always orderly."""
+"""The common part of all commands: options, output, and an orderly end in every case."""
 
 import asyncio
 import base64
@@ -115,7 +115,7 @@ def service_options(log_level: str, ready: str, check: str | None = None) -> Cal
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=log_level,
-            help="What to write to stderr.",
+            help="The lowest level of messages to write to stderr.",
         ),
         json_option,
     )

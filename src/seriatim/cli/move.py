@@ -9,7 +9,7 @@ from seriatim.cli.moving import STEPS, Moved, Mover, check_cluster, check_move, 
 
 @click.command
 @click.argument("topic")
-@click.option("--to", required=True, metavar="NODE", help="The node where its numbers shall be given.")
+@click.option("--to", required=True, metavar="NODE", help="The new home: the node that gives the topic its numbers.")
 @url_option
 @json_option
 def command(topic: str, to: str, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
@@ -43,7 +43,7 @@ def command(topic: str, to: str, url: str, cluster: str, timeout_s: float, as_js
     try:
         moved = run_until_interrupted(work)
     except KeyboardInterrupt:
-        notice(f"the move of {topic} goes on by itself; `seriatim explain` says what it waits for")
+        notice(f"the move of {topic} continues by itself; `seriatim explain` says what it waits for")
         raise
     show_progress("")
     if as_json:

@@ -1,9 +1,10 @@
-"""What `sub --durable` prints for a program that reads it through a pipe: how far it is, and whether it lives.
+"""The output of `sub --durable` for a program that reads it through a pipe: how far the program is, and whether it
+lives.
 
 An event counts as dealt with when the reader begins to read the line after it, as an event in Python does when the next
-one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. What was
-not read, or is the last that was, comes again after a restart. How many bytes of a pipe nobody has read, Linux tells.
-What is written to anything else counts as dealt with.
+one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. Events
+that were not read, and the last one that was, come again after a restart. How many bytes of a pipe nobody has read,
+Linux tells. If the output is not a pipe, a written event counts as processed.
 """
 
 import array

@@ -25,7 +25,7 @@ from seriatim.model import InputError
 @click.command
 @click.option("--id", "id", type=click.IntRange(min=0), required=True, help="Which peer this process is.")
 @click.option("--peers", "path", type=click.Path(path_type=Path), help="The list of peers (peers.toml).")
-@click.option("--seed", metavar="HOST:PORT", help="Any running peer; it is asked for the list.")
+@click.option("--seed", metavar="HOST:PORT", help="Address of any running peer, to fetch the list from.")
 @click.option(
     "--journals",
     type=click.Path(file_okay=False, path_type=Path),

@@ -42,7 +42,7 @@ COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 @click.option(
     "--limit", "limit_s", type=float, metavar="S", help="Seconds a run may take.  [default: the experiment's]"
 )
-@click.option("--no-spark", is_flag=True, help="Run here, one by one.")
+@click.option("--no-spark", is_flag=True, help="Run in this process, one after the other.")
 @json_option
 @spark_options
 def command(

@@ -17,7 +17,7 @@ from seriatim.server.config_text import config_text
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
-    help="A plan whose parents and homes take precedence, for topics that begin; `apply` moves those that run.",
+    help="A plan whose parents and homes take precedence, for new topics; `apply` moves existing ones.",
 )
 @click.option(
     "--standby",

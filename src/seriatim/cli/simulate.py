@@ -32,7 +32,7 @@ SHOWN_MAX = 20
     type=click.Choice(["global", "pairwise"]),
     help="One order for everybody, or agreement of any two subscribers.",
 )
-@click.option("--own-order/--no-own-order", default=None, help="Whether a publisher keeps its own order over topics.")
+@click.option("--own-order/--no-own-order", default=None, help="Whether a publisher keeps its own order across topics.")
 @click.option(
     "--broker", type=click.Choice(["fifo", "unordered", "unreliable"]), help="How it delivers to subscribers."
 )

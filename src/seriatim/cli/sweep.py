@@ -1,4 +1,4 @@
-"""`seriatim sweep`: run a table of experiments on Spark; what was finished before is not run again."""
+"""`seriatim sweep`: run a table of experiments on Spark; rows that have a result are not run again."""
 
 import sys
 from typing import Any

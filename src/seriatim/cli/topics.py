@@ -19,8 +19,8 @@ from seriatim.server.holdings import GivenUp, GiveUp, Page, TopicRow, TopicsPage
 
 LOOK_S = 0.1
 
-yes_option = click.option("--yes", is_flag=True, help="Do it, without asking back.")
-force_option = click.option("--force", is_flag=True, help="Also if it is in use.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+force_option = click.option("--force", is_flag=True, help="Remove it even if it is in use.")
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ async def _until(
     while not is_done(each := await find_topic(found, topic, url, timeout_s)):
         if time.monotonic() > end_s:
             where = f"its home {each.home}" if each is not None else "its home"
-            raise TimedOut(f"{topic}: not finished in {timeout_s:g} s; {where} goes on, see `seriatim explain`")
+            raise TimedOut(f"{topic}: not finished in {timeout_s:g} s; {where} continues, see `seriatim explain`")
         await asyncio.sleep(LOOK_S)
 
 

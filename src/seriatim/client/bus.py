@@ -1,4 +1,4 @@
-"""The application's connection: publish, subscribe, explain. What is behind it is a `Session` (session.py)."""
+"""The application's connection: publish, subscribe, explain. Behind it is a `Session` (session.py)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -194,7 +194,7 @@ class Bus(UsedOnce):
         if accept not in (True, False):
             raise InputError("accept", f"expected a bool, got {accept!r}", "use True or False")
         if accept and durable is None:
-            problem = "only a durable subscription has a journal to begin anew"
+            problem = "only a durable subscription can start over"
             raise InputError("accept", problem, 'leave it out, or give durable="name"')
         if gaps is not None:
             check_gaps(gaps)

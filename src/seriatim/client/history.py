@@ -1,4 +1,4 @@
-"""Where a subscription begins: now, or in the past. What `start` may be, and how far reading the past has come."""
+"""Where a subscription begins: now, or in the past. The values of `start`, and how far reading the past has come."""
 
 from collections.abc import Mapping
 from datetime import datetime

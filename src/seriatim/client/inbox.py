@@ -1,9 +1,9 @@
 """Events that have arrived at a subscription and that its application has not taken yet, in order.
 
 A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log. The log
-is told of everything in the order in which the application gets it, including events that a filter leaves out. Parcels
-other than news are counted, because the machine of a durable subscription persists one record for each: the count says
-up to which place everything was handed out.
+gets everything in the order in which the application gets it, including events that a filter leaves out. Parcels other
+than news are counted, because the machine of a durable subscription persists one record for each: the count says up to
+which place everything was handed out.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What an application may choose: what happens at a gap, how much may wait, how long anything may take."""
+"""The options of an application: what happens at a gap, how much may wait, how long anything may take."""
 
 import re
 from collections.abc import Iterable, Mapping

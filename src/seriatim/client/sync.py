@@ -10,8 +10,8 @@
 A `Facade` wraps an object of the asynchronous client, which runs in an event loop in its own thread. The facade passes
 every call on to it and waits for the result. `publish_nowait` returns a `concurrent.futures.Future`.
 
-A forked process has no such thread. What its parent opened says so at once, instead of waiting for ever; a bus that the
-child opens itself works.
+A forked process has no such thread. A bus that its parent opened raises an error immediately, instead of waiting for
+ever; a bus that the child opens itself works.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""What the logs of a live demo say: the auditor's verdicts, the books, the window to show, and the measured times."""
+"""The results from the logs of a live demo: the auditor's verdicts, the books, the window to show, and the measured
+times."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,6 +1,7 @@
 """One run of the live demo: start everything, let the shop work, kill two processes in the middle, close, gather.
 
-What happens is told to `tell` at the moment it happens. Nothing here judges: that is done from the logs, afterwards.
+`tell` is called with each event of the demo when it happens. Nothing here judges: that is done from the logs,
+afterwards.
 """
 
 import asyncio

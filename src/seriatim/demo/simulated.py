@@ -2,8 +2,8 @@
 
 A small shop publishes orders, prices and stock levels through a broker, over a network with uneven delays, and its
 subscribers hold several of these topics each. The network is simulated once. Every subscriber is watched in two ways:
-what it would tell its application without Seriatim, and what it tells it with. Both start from the very same arrivals,
-so the difference between the two logs is the ordering and nothing else. The same seed is the same run.
+what it would tell its application without Seriatim, and what it tells it with Seriatim. Both start from the very same
+arrivals, so the difference between the two logs is the ordering and nothing else. The same seed is the same run.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""What the indexes keep of a filter, once, however many hold it; and where they keep it.
+"""The part of a filter that the indexes keep, once for all holders, and where they keep it.
 
 The *signature* of a filter says which attributes it names, of which type, and how each is compared. Equalities and
-short lists of values are answered by hashing, as is a prefix where events are looked for; all else is part of a box.
+short lists of values are found by hashing, as is a prefix when events are matched; everything else is part of a box.
 """
 
 from abc import ABC, abstractmethod

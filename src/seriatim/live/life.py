@@ -1,8 +1,8 @@
 """The registered life of a node, of a tree or of atoms: of two processes one acts, and none with an older journal.
 
-A node's life is registered on the broker before the node acts (brokers/lives.py), with what the last life that acted
-has said: its epoch, and how many records its journal had. Whoever starts compares its own journal with that. While it
-runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is said.
+A node's life is registered on the broker before the node acts (brokers/lives.py), with the epoch of the last life that
+acted, and how many records its journal had. A process that starts compares its own journal with that. While it runs, a
+node reports how far its journal is, at most once in `SAY_S`; it reports only durable records.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class NodeLife:
             except Fenced:
                 return  # told by `lost`
             except SeriatimError as error:  # it says so again
-                logger.debug("could not say how far the journal is: node=%s reason=%s", self.node, error)
+                logger.debug("progress of the journal not registered: node=%s reason=%s", self.node, error)
             await asyncio.sleep(SAY_S)
 
     async def _say(self, driver: Driver, *, is_ended: bool = False) -> None:

@@ -275,7 +275,7 @@ class Served(ABC, Generic[AnyHost]):
         elif self.role == "active" and self.host is not None:
             yield from self._links_missing(self.host)
             if (age_s := self.host.driver.appending_s) > APPEND_S:
-                reason = f"the journal does not take what is appended: {self.host.driver.backlog:,} steps wait for it"
+                reason = f"the journal does not accept records: {self.host.driver.backlog:,} steps wait for it"
                 yield Trouble("journal", "", reason, age_s)
             yield from self.at_work(self.host)
         elif self.role in ("starting", "stopped", "failed"):

@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""The errors of Seriatim, and whose fault each is.
 
 SeriatimError
 ├── InputError           a value given to us is wrong; names the field and the fix

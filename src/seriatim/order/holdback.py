@@ -1,9 +1,9 @@
 """The hold-back queue of a subscriber: an event waits until everything its stamp names is done.
 
 Each held event waits for exactly one thing at a time, `(topic, number)`, and is found by it: when that number is done
-the event looks at its next condition. So releasing costs what is released, never a scan of what is held. An event's
-first condition is its predecessor in its own topic; the others are the entries of its stamp, for topics that this
-subscriber holds.
+the event looks at its next condition. So the cost of releasing depends only on the released events, never on a scan of
+the held ones. An event's first condition is its predecessor in its own topic; the others are the entries of its stamp,
+for topics that this subscriber holds.
 
 A *lane* is one topic the subscriber holds. A lane that is not open yet (its start is not known, the subscriber is just
 joining it) blocks everything that names it.

@@ -1,7 +1,7 @@
 """The sequencing tree: which node numbers which topic, and where two topics meet.
 
 Pure arithmetic. The shape is fixed, and shared by all roles. Topics move from home to home, and not everybody learns of
-that at the same moment, so every role has a *view* of its own: the tree as it was configured, with the moves that this
+a move at the same moment, so every role has its own *view*: the tree as it was configured, with the moves that this
 role knows of. They are plain data (`Moves`) and part of the role's state.
 """
 

@@ -283,7 +283,7 @@ class JournaledNode(LinkedNode):
     def explain(self) -> list[str]:
         return super().explain() + [
             f"{source} has lost its journal: it knows {each.known} of the {each.acknowledged} messages it had; "
-            "what is for it is kept here until its journal is restored"
+            "messages for it are kept here until its journal is restored"
             for source, each in sorted(self.amnesiacs.items())
         ]
 

@@ -276,7 +276,7 @@ class Driver:
         if not self.failed.done():
             self.failed.set_result(error)
             if not isinstance(error, JournalError):
-                logger.error("machine ended by a mistake in its code: node=%s", self.address, exc_info=error)
+                logger.error("machine failed because of a bug in its code: node=%s", self.address, exc_info=error)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

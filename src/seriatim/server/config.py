@@ -117,7 +117,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         tuple[Role, ...],
         about('its roles among atoms: "coordinator" (one node, default: the first), "ingress", "host"'),
     ] = ()
-    site: Annotated[str, about("where the node is: what plans count hops between (default: its name)")] = ""
+    site: Annotated[str, about("the node's site; plans count hops between sites (default: its name)")] = ""
 
     @property
     def addresses(self) -> tuple[str, ...]:

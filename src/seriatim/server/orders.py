@@ -17,7 +17,7 @@ Order: TypeAlias = Literal["global", "pairwise", "atoms"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 OLD_WORD = "tree"
 
-TREE_IS_GLOBAL = 'order "tree" is an older word and means "global" now; write "global", or leave it out'
+TREE_IS_GLOBAL = 'order "tree" is an older keyword and means "global" now; write "global", or leave it out'
 CAUSAL_IS_GLOBAL = (
     "global order needs no causal = true: reactions always come after what they react to. It is read as "
     "global order in which each publisher also keeps its own order across topics"

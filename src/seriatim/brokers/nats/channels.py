@@ -1,12 +1,12 @@
-"""Where the stamps of a topic are: each home writes those that it gives on a channel of its own.
+"""Where the stamps of a topic are: each home writes the stamps that it gives to its own channel.
 
-A topic that moves goes on on the channel of its new home. The last thing that the former home writes there about it is
-a *mark*: it names the next home, and the number up to which the stamps are here or before. When the topic comes back,
-its stamps go on behind the mark. So on every channel the numbers of a topic rise, and what lies between two of them is
-on another channel.
+A topic that moves continues on the channel of its new home. The last thing that the former home writes there about it
+is a *mark*: it names the next home, and the number up to which the stamps are here or before. When the topic comes
+back, its stamps continue after the mark. So on every channel the numbers of a topic rise, and the numbers missing
+between two of them are on another channel.
 
-Whoever reads begins where the stamp behind its last number is, and goes on from mark to mark. A home that crashes may
-owe its mark until it is back. Then there is a hole in the numbers, or they end; and all channels are asked.
+A reader begins at the stamp after its last number, and continues from mark to mark. A home that crashes may owe its
+mark until it is back. Then there is a hole in the numbers, or they end; and all channels are asked.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def decode_mark(data: bytes, topic: Topic) -> Mark:
     try:
         return _mark.decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"the stamp channel of {topic} holds something else than a mark: {error}") from None
+        raise RemoteError(f"the stamp channel of {topic} holds a message that is not a mark: {error}") from None
 
 
 def last_number(data: bytes, subject: str) -> Number:

@@ -127,7 +127,7 @@ class NatsCopies:
         if isinstance(reply, RequestRefused):
             raise reply
         if no_responders(reply):
-            raise RequestRefused(f"{what}: the NATS server takes nothing more of it; look into its log, and try again")
+            raise RequestRefused(f"{what}: the NATS server accepts no more of it; read its log, and try again")
         if reply.data:
             try:
                 answer = msgspec.json.decode(reply.data, type=Answer)

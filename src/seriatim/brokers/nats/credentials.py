@@ -1,4 +1,4 @@
-"""Who we are to a NATS server, and how its certificate is checked. Checked before anything is connected."""
+"""The credentials for a NATS server, and how its certificate is checked. Checked before anything is connected."""
 
 import functools
 import re

@@ -1,11 +1,12 @@
 """Numbers of a topic that a subscriber fetches because it reads the past: a bounded number at a time, in order.
 
 *Log mode.* A number is a position. The first question opens a reader (readers.py) at its first number; the next one
-mostly begins where the last one ended, and the reader goes on. What the reader brings beyond what was asked for waits
-here, and then it pauses. A missing position was passed by retention (`Trimmed`), or its message was deleted (`Voids`).
+mostly begins where the last one ended, and the reader continues. Messages that the reader delivers beyond the request
+wait here, and the reader pauses. A missing position was passed by retention (`Trimmed`), or its message was deleted
+(`Voids`).
 
-*Ticket mode.* A slot has a subject of its own: each number is one question to the server, some hundred of them at a
-time. An empty slot is not answered, unless retention has passed it: whoever waits for it asks again.
+*Ticket mode.* Each slot has its own subject: each number is one question to the server, some hundred of them at a time.
+An empty slot is not answered, unless retention has passed it: whoever waits for it asks again.
 """
 
 import asyncio

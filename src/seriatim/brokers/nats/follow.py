@@ -6,7 +6,7 @@ stamp again. Subscriptions without JetStream cost the server little, and may los
 again, and then the last stamp of the topic is read from the stream. A topic that moves is stamped on another channel
 from then on, so the subscription is one to all of them, and the furthest stamp counts.
 
-*Which log.* Numbers of a log that was deleted and made anew begin again, and old stamps say nothing about them. So
+*Which log.* Numbers of a log that was deleted and created again start over, and old stamps say nothing about them. So
 stamps count only if they name the log that is there now (`Seriatim-Log`). While that is being looked up, stamps that
 come are held.
 

@@ -1,8 +1,8 @@
 """One connection to a NATS server, kept up: what the NATS brokers stand on.
 
 *Sending* never blocks: messages are queued, and a task writes them in order. While the server is away nothing is
-queued, and what was under way is forgotten, so that nothing old reaches the server after an outage. A caller that waits
-for an answer is told that none will come, and asks again. One inbox serves all questions; each has a number.
+queued, and requests under way are forgotten, so that nothing old reaches the server after an outage. A caller that
+waits for an answer learns that none will come, and asks again. One inbox serves all questions; each has a number.
 
 *Connections.* nats-py can reconnect by itself, but then it sends what it had buffered, however old, and a few errors
 close it for good. So each of its clients is used for one connection, and this file makes the next one: `on_up` is

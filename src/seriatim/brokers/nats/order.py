@@ -3,12 +3,12 @@
 *Writing.* One message is under way. It says which message it follows (`Nats-Expected-Last-Subject-Sequence`), so a
 repeat is refused however late it comes. When it is not known whether it has arrived (no answer, a new process), the
 last message is read back: it says where the log ends. An empty log takes any beginning: positions before it had no log,
-or retention has removed them. A log that ends before `after` was restored from an older copy: what is missing between
-is lost, for readers as if retention had removed it.
+or retention has removed them. A log that ends before `after` was restored from an older copy: the positions between are
+lost, for readers as if retention had removed them.
 
 *Looking after it.* Every `CHECK_S` the writer looks whether the stream is still there, and ends where it ended. If
-somebody has deleted, purged or restored it, the root is told where it ends now, and writes on behind what was kept: a
-message without ranges, if it has no others. So a reader that waits learns what is gone, also if nobody publishes.
+somebody has deleted, purged or restored it, the root is told where it ends now, and continues after what was kept: with
+a message without ranges, if it has no others. So a waiting reader learns what is gone, even if nobody publishes.
 
 *A message* is msgpack: `[version, epoch, after, topics, ranges]`. Its first range comes behind position `after`.
 `topics` are names; `ranges` is flat: index of the topic, first number, count of numbers, and so on.
@@ -79,7 +79,7 @@ def decode_order(data: bytes) -> Ordered:
     try:
         body = _decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"the order log holds something else than ranges: {error}") from None
+        raise RemoteError(f"the order log holds a message that is not a list of ranges: {error}") from None
     if body.version != VERSION:
         raise RemoteError(f"the order log was written in version {body.version} of its format, this reads {VERSION}")
     flat = iter(body.ranges)
@@ -231,7 +231,7 @@ class OrderChannel:
             last = await self._streams.api.message(stream, {"last_by_subj": self._streams.names.order_subject})
         except StreamNotFound:
             self._streams.forget_other(stream)
-            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
+            raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
         self._last, self._end, self._epoch = 0, None, 0
         if last is not None:
             ordered = decode_order(last.data)

@@ -1,4 +1,4 @@
-"""JetStream as one machine sees it: what it sends to the broker, carried to streams and subjects and answered.
+"""JetStream as one machine sees it: its messages to the broker are carried to streams and subjects, and answered.
 
 Appending, slots, listening and the rest each have a file of their own; this one knows which message goes where.
 """

@@ -5,7 +5,7 @@ of messages is asked for, and none while paused, so a slow subscriber costs the 
 Every message carries its place in the stream and its place among what the consumer has sent. A hole in the latter means
 that something got lost on the way. Then the reader begins again, with a new consumer, after the last message it handed
 on. The same happens when the connection was lost, when the server says that the consumer is gone, and when it is silent
-longer than its heartbeat. A reader that begins again fails if the stream was deleted and made anew (identity.py).
+longer than its heartbeat. A reader that begins again fails if the stream was deleted and created again (identity.py).
 """
 
 import asyncio

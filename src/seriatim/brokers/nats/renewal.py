@@ -1,4 +1,5 @@
-"""Accepting a log that was deleted and made anew: it goes on where the old one ended, and says which one it continues.
+"""Accepting a log that was deleted and created again: it continues where the old one ended, and says which one it
+continues.
 
 The numbers of the new stream are moved first, then it is marked. In between it is refused as before. Each step may be
 repeated: nothing behind `first` is ever removed.

@@ -166,7 +166,7 @@ def _audit(
 
 def _audited(history: History, limit: int) -> tuple[Report, bool]:
     if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
-        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far")
+        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C prints what is known so far")
     auditor = Auditor(history, limit)
     try:
         auditor.run()

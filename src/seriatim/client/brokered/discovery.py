@@ -226,7 +226,7 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
         instead = "" if description.order == "atoms" or not settings.causal else "; own_order=True keeps it for one bus"
         raise InputError("causal", problem, f"leave it out, or use another cluster{instead}")
     if description.token_needed and settings.token is None:
-        raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
+        raise InputError("token", f"the sequencers of {description.cluster} require one", "connect(token=...)")
 
 
 def without_password(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What the application of one bus was given early: what the bus publishes then comes behind it.
+"""The events that the application of one bus was given early: later publications of the bus come after them.
 
 A subscription on a tree of several nodes may be notified of an event before its stamp is finished. Once the application
 has the event, whatever it publishes on this bus may be a reaction, so it waits until that stamp is finished

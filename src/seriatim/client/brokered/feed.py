@@ -1,11 +1,12 @@
-"""What feeds a subscription: its machine, the driver, the port to the broker.
+"""The feed of a subscription: its machine, the driver, the port to the broker.
 
-Notices of the driver go into the inbox. If the application lags, the broker is asked to pause, and to go on when half
-of what waited is read. While a change is under way it is never paused, since the change needs the broker's answers.
+Notices of the driver go into the inbox. If the application lags, the broker is asked to pause, and to continue when
+half of the waiting events are read. While a change is under way it is never paused, since the change needs the broker's
+answers.
 
-What has come and cannot be notified yet (a sequencer is away, a topic is slow) is bounded too. No more events are read
-of topics whose next event is here already; those whose next event is missing are read on. The first in order of all
-that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.topics_ahead`.)
+Events that have come and cannot be notified yet (a sequencer is away, a topic is slow) are bounded too. No more events
+are read of topics whose next event is here already; those whose next event is missing are read on. The first in order
+of all that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.topics_ahead`.)
 """
 
 import asyncio
@@ -247,7 +248,7 @@ class Feed:
         """What else is worth knowing, in sentences."""
         notes = [
             f"{topic} {answer.number} is {answer.state}: this wait does not end by itself; "
-            "subscribe with gaps=GapPolicy.skip() to go on behind it"
+            "subscribe with gaps=GapPolicy.skip() to continue after it"
             for topic, answer in sorted(self.stuck.items())
         ]
         notes += self.view.explain()

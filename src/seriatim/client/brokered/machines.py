@@ -1,7 +1,7 @@
 """The interface of the machines that outbox and feed run, for every protocol.
 
-All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. What differs
-is behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
+All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. The
+differences are behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
 """
 
 from abc import ABC, abstractmethod

@@ -5,8 +5,8 @@ There is no delay: a single event is sent at once, as a plain message. Where the
 counts, there is one line for all topics. This is the only place where events gather: the machine below has one message
 of a topic at a time.
 
-The next message of a topic goes when the one before is stored. Callers are answered then, or, if they want to know that
-their event has its place in the order, a little later: until then the message is *unplaced*.
+The next message of a topic is sent when the previous one is stored. Callers are answered then, or, if they want to know
+that their event has its place in the order, a little later: until then the message is *unplaced*.
 
 Every event has a deadline. An event that is still queued then was never sent. An event in a message under way may or
 may not be on the broker, and TimedOut says so; an unplaced one is. A message is given up when no caller waits for it.

@@ -2,7 +2,7 @@
 
 Names and ordered topics: where several names share one ordered topic on the broker (a bucket), the source holds the
 bucket and hands out only the names it was asked for. Adding a second name of a bucket needs no sequencer, only a broker
-that keeps what is published under it.
+that keeps events under the name.
 """
 
 import asyncio

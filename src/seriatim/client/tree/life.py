@@ -9,13 +9,13 @@ compared, and then one of these is true:
 - the process of the registered life answers, and this journal is a copy of its: `Taken`. (A journal that two processes
   share refuses one of them by itself.)
 
-*One at a time.* Who registers fences the life before, which is told. What is not told because it is cut off stops by
-itself: nothing is handed out or acknowledged longer than `TRUST_S` after the broker has confirmed the life. A life that
-continues a copy, while the one before has not ended, waits as long before it hands out anything. One that has the very
-journal of the life before does not: nobody else can have it.
+*One at a time.* A process that registers fences the previous life, which is told so. A life that is cut off, and so not
+told, stops by itself: it hands out and acknowledges nothing later than `TRUST_S` after the broker has confirmed it. A
+life that continues from a copy, while the previous one has not ended, waits that long before it hands out anything. One
+that has the very journal of the life before does not: nobody else can have it.
 
-*How far it is* is told to the broker every few seconds, for `seriatim durables` and for the comparison. So of a copy
-that is older by less than that, after a kill, what was acknowledged since comes again.
+*How far it is* is told to the broker every few seconds, for `seriatim durables` and for the comparison. So if a copy is
+older by less than that, after a kill, the events that were acknowledged since come again.
 """
 
 import asyncio
@@ -178,7 +178,7 @@ class DurableLife:
                 if not accept:
                     raise Behind(self._explained(problem, last))
                 is_anew = True
-                logger.warning("journal not used, the subscription begins anew: durable=%s reason=%s", name, problem)
+                logger.warning("journal not used, the subscription starts over: durable=%s reason=%s", name, problem)
         epoch = 1 + max([each.epoch for each in past.lives] + ([last.epoch] if last is not None else []), default=0)
         self._count = 0 if is_anew else past.count
         numbers = self._numbers({} if is_anew or last is None else _acknowledged(last))
@@ -193,7 +193,7 @@ class DurableLife:
         self._told, self._confirmed_at = numbers, asked_at
         if last is not None and not last.is_ended and not self._place.is_that_of(last):
             self._silent_until = self._loop.time() + TRUST_S + MARGIN_S
-            text = "waiting until the life before has stopped by itself: durable=%s seconds=%g before=%s"
+            text = "waiting until the previous life has stopped by itself: durable=%s seconds=%g before=%s"
             logger.warning(text, name, TRUST_S + MARGIN_S, last.where)
         return self
 
@@ -261,7 +261,7 @@ class DurableLife:
                     await self._claim.say(numbers)
                     self._told, self._confirmed_at, told_at = numbers, now, now
                 except SeriatimError as error:  # Fenced: `lost` is done
-                    text = "the broker was not told how far a subscription is: durable=%s reason=%s"
+                    text = "progress not reported to the broker: durable=%s reason=%s"
                     logger.debug(text, self._name, error)
             await asyncio.wait([self._claim.lost], timeout=REPORT_S)
 
@@ -279,10 +279,11 @@ class DurableLife:
         moment = datetime.fromtimestamp(last.numbers.get(TIME, 0) / 1000.0, UTC).isoformat(timespec="seconds")
         upto = ", ".join(f"{topic} {number}" for topic, number in sorted(_acknowledged(last).items()))
         return (
-            f"durable subscription {self._name!r} cannot go on with {here}: {problem}. Its last life was {last.where}, "
-            f"epoch {last.epoch}, and had acknowledged {upto} at {moment}. Nothing was delivered. Give it the journal "
-            "of that life; or subscribe under another name; or, if that journal is lost, begin anew under this name "
-            "with subscribe(accept=True), on the command line --accept, and with start=... if the past is to come again"
+            f"durable subscription {self._name!r} cannot continue from {here}: {problem}. Its last life was "
+            f"{last.where}, epoch {last.epoch}, and had acknowledged {upto} at {moment}. Nothing was delivered. "
+            "Give it the journal of that life; or subscribe under another name; or, if that journal is lost, start "
+            "over under this name with subscribe(accept=True), on the command line --accept, and with start=... if the "
+            "past is to come again"
         )
 
     def _fenced(self) -> Fenced:

@@ -288,6 +288,6 @@ def remembered(durable: str, asked: Filter | None, past: Past) -> Filter | None:
     known = parse(past.where) if past.where is not None else None
     if asked is None or asked == known:
         return known
-    had = f"it goes on with {past.where!r}" if past.where is not None else "it was made without a filter"
+    had = f"it continues with {past.where!r}" if past.where is not None else "it was made without a filter"
     fix = "leave it out, give the same, or subscribe under another name"
     raise InputError("where", f"the durable subscription {durable!r} cannot have {str(asked)!r}: {had}", fix)

@@ -1,8 +1,8 @@
 """Writes down what peers of VCube-PS tell their applications, as the rows of model/records.py.
 
-Two things differ from a broker's log. Every life of a peer is a subscriber, and a publisher, of its own: a process that
-restarts knows nothing of what its predecessor was notified of. And every topic is a history of its own, because the
-protocol orders nothing across topics: judged together, two topics would be accused of what nobody promised.
+Two things differ from a broker's log. Every life of a peer is a separate subscriber and publisher, because a process
+that restarts does not know what its predecessor was notified of. And every topic is a separate history, because the
+protocol orders nothing across topics: judged together, two topics would show violations of promises that nobody made.
 """
 
 from msgspec import Struct

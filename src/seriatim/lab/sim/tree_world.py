@@ -1,4 +1,4 @@
-"""The sequencing tree in a simulated world: which machines there are, how they are connected, what they report."""
+"""The sequencing tree in a simulated world: its machines, how they are connected, and what they report."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -76,7 +76,7 @@ class ItemPort:
                 JournalError(
                     f"the slot of {id} on the broker is filled with {message.event_id}, written by a station with "
                     f"another journal: the journal of {self._station} was lost, or belongs to another cluster. "
-                    "Restore it; or start anew, with empty journals on all nodes and a new cluster name"
+                    "Restore it; or start over, with empty journals on all nodes and a new cluster name"
                 )
             )
             return

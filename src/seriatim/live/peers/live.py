@@ -1,10 +1,10 @@
 """One peer in this process: its machine, its journal of births, its connections.
 
-Every process is a new life: it does not finish the work of the one before. The journal counts the lives. A birth is on
-disk before the peer listens.
+Every process is a new life: it does not finish the work of the previous one. The journal counts the lives. A birth is
+on disk before the peer listens.
 
-Of any two peers the one with the lower id connects; its epoch is the number of its births. A connection carries parcels
-between the two; a parcel with another sender, or one that no peer can have sent, closes it.
+Of any two peers the one with the lower id connects; a peer's epoch is the number of its lives. A connection carries
+parcels between the two; a parcel with another sender, or one that no peer can have sent, closes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -204,7 +204,7 @@ class Roster:
         known = self._present.get(id)
         if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
             life = name_of(life_of(id, known.births))
-            reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
+            reason = f"another process is peer {id}, in its life {life}; two processes cannot have the same id"
             return Problem("id", reason, retry=True)
         if known is None or known.process != process or known.births < births:
             self._present[id] = Presence(process, births)
@@ -232,12 +232,12 @@ class PeerListener(SystemListener):
         if id is None or id not in host.cube:
             return Problem("id", f"there is no {hello.name[:SHOWN_MAX]!r} in the list of peers here")
         if id == host.id:
-            return Problem("id", f"peer {id} is this process; two processes cannot have one id")
+            return Problem("id", f"peer {id} is this process; two processes cannot have the same id")
         if hello.digest != host.description.digest:
             return Problem("description", "its list of peers or its options differ from those here")
         present = self.connected.get(hello.name)
         if present is not None and present.process != hello.process and not host.presumes_dead(id):
-            reason = f"another process is peer {id} and is connected; two processes cannot have one id"
+            reason = f"another process is peer {id} and is connected; two processes cannot have the same id"
             return Problem("id", reason, retry=True)
         return host.admit(hello.name, hello.epoch, hello.process)
 

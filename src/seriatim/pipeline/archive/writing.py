@@ -189,7 +189,7 @@ def write_batch(
         raise InputError(
             f"batch {batch} of {table}",
             f"{record.lost} positions were gone before they could be archived",
-            "archive with gaps as rows to go on and keep a note of what is missing",
+            "archive with gaps as rows to continue and record what is missing",
         )
     put_record(spark, root, record)
     on_batch(record)

@@ -91,7 +91,7 @@ def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool)
 def reused_doubt(anomalies: DataFrame) -> DataFrame:
     """From the anomalies of `reused`: one doubt per run."""
     first = anomalies.groupBy("run").agg(F.min("tie").alias("id"))
-    return doubts(first, "order", 1, reason=told("the id {id} stands for two events: their order cannot be told"))
+    return doubts(first, "order", 1, reason=told("the id {id} stands for two events: their order is not known"))
 
 
 def unpublished(log: LogTables, all_events: DataFrame, runs: DataFrame, salt: int) -> DataFrame:

@@ -250,7 +250,7 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
 def untold_doubt(found: DataFrame) -> DataFrame:
     """A doubt about events that are in disorder without a witness: such an order cannot be called valid."""
     example = found.filter(F.col("name") == UNTOLD).groupBy("run").agg(F.min("tie").alias("event_id"))
-    reason = told("{event_id}: in disorder, but its rows do not tell what is wrong; are all names UTF-8?")
+    reason = told("{event_id}: in disorder, but its rows do not show what is wrong; are all names UTF-8?")
     return doubts(example, "order", 3, reason=reason)
 
 

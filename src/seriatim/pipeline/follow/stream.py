@@ -61,7 +61,9 @@ class FollowOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.checkpoint:
-            raise InputError("checkpoint", "missing", "give a folder or URI that stays: a restart goes on from there")
+            raise InputError(
+                "checkpoint", "missing", "give a folder or URI that persists: a restart continues from there"
+            )
 
 
 class State(Struct):
@@ -313,7 +315,7 @@ def _doubts(window: Window, findings: Findings) -> None:
         (totals.late, "rows came after their event, or their place, had left the window: not judged"),
         (totals.forgotten, "events were forgotten: a row that comes so late is not noticed"),
         (totals.tied, "rows share a position or repeat one: their order is not known"),
-        (totals.reused, "rows have an id that stands for two events: their order cannot be told"),
+        (totals.reused, "rows have an id that stands for two events: their order is not known"),
         (totals.unjudged, "rows of a disagreement too large to look at: not judged"),
     ):
         if count:

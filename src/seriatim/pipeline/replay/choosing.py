@@ -110,7 +110,7 @@ def by_positions(
         ends.insert(
             0,
             f"the replay ends before position {stop}: the order log has no position for {which}; "
-            "--skip-gaps goes on behind it",
+            "--skip-gaps continues after it",
         )
     if early and stamps is None:
         ends += [

@@ -177,7 +177,7 @@ def describe_held(rows: Iterable[tuple[Topic, int, int, Topic, int, bool]]) -> l
         if in_knot:
             said.append(
                 f"{log} {first}…{last} comes after {waits_for} {needed}, and that in turn after {log} {first}: each "
-                f"pair of these logs has an order, and all together have none; replay fewer topics, or one subscriber"
+                f"pair of these logs has an order, but all together have none; replay fewer topics, or one subscriber"
             )
         elif waits_for == log:
             said.append(f"{log} ends before {first}: the stamps up to {needed} are missing")

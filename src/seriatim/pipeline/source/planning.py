@@ -45,8 +45,8 @@ def next_of(offset: Mapping[str, Any], stream: Stream, start: str) -> int:
     if known["created"] != stream.created:
         raise InputError(
             f"stream {stream.name}",
-            f"it was deleted and made anew ({stream.created}), after {known['next'] - 1} positions of the one made "
-            f"{known['created']} were read; its positions begin again",
+            f"it was deleted and created again ({stream.created}), after {known['next'] - 1} positions of the one "
+            f"created {known['created']} were read; its positions start over",
             "keep what was read, and begin a new archive and checkpoint elsewhere for the new stream",
         )
     position: int = known["next"]

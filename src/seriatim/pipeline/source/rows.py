@@ -95,7 +95,7 @@ class Converter:
 
     def _fail(self, part: Range, problems: list[tuple[int, int, str]]) -> None:
         first, last, problem = problems[0]
-        raise GapError(part.stream.name, first, last, f'{problem}; .option("gaps", "rows") reads on behind it')
+        raise GapError(part.stream.name, first, last, f'{problem}; .option("gaps", "rows") continues after it')
 
     def _rows(self, messages: Messages, part: Range) -> Rows:
         options = self._options

@@ -119,7 +119,7 @@ class FileJournal:
     def _check_usable(self) -> None:
         broken = self._broken or (self._segment.broken if self._segment is not None else None)
         if broken is not None:
-            raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {broken}")
+            raise JournalError(f"{self.folder}: accepts nothing more after an earlier failure: {broken}")
         if self._writer is None:
             raise Closed(f"{self.folder}: the journal is not open")
 
@@ -259,7 +259,7 @@ class FileJournal:
         if names and LOCK not in names and not any(is_of_journal(name) for name in names):
             examples = ", ".join(sorted(names)[:3])
             raise JournalError(
-                f"{self.folder}: holds something else than a journal ({examples}); name an empty folder or a new one"
+                f"{self.folder}: holds files that are not a journal ({examples}); name an empty folder or a new one"
             )
 
     def _recover(self) -> Recovered:

@@ -143,7 +143,7 @@ def load_stamp_key(field: str, path: Path) -> bytes:
     try:
         key = bytes.fromhex(text)
     except ValueError:
-        raise InputError(field, f"{path} holds something else than hexadecimal digits", KEY_FIX) from None
+        raise InputError(field, f"{path} does not hold hexadecimal digits", KEY_FIX) from None
     if len(key) < KEY_BYTES_MIN:
         raise InputError(field, f"{path} holds only {len(key)} bytes, so it can be guessed", KEY_FIX)
     _warn_if_open(path)

@@ -103,7 +103,7 @@ async def test_a_stream_that_is_full_says_so(tmp_path: Path) -> None:
             for _ in range(100):
                 await journal.append([b"x" * 500])
                 kept += 1
-        with pytest.raises(JournalError, match="takes nothing more"):
+        with pytest.raises(JournalError, match="accepts nothing more"):
             await journal.append([b"x"])
         assert journal.failed.done()
         await journal.close()

@@ -1,13 +1,13 @@
 """A journal in a JetStream stream: kept by as many servers as the stream has replicas, for nodes that move.
 
-messages.py says what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
+messages.py defines what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
 
 *One writer.* Every message names the last sequence its writer has seen, and the stream refuses it if there is a later
 one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced). No lock,
 no lease, no clock.
 
 *Snapshots* are appended in pieces between appends, then a message that says that they are complete, then everything
-before is purged. A crash anywhere in between leaves the snapshot before and all messages after it.
+before is purged. A crash anywhere in between leaves the previous snapshot and all messages after it.
 
 *How durable* an acknowledged append is, the servers decide: a stream with one replica survives a crash of its server,
 and of the machine only if the server runs with `sync_interval: always`. Three replicas survive the loss of one machine.
@@ -296,7 +296,7 @@ class NatsJournal:
             error = self.failed.result()
             if isinstance(error, Fenced):
                 raise Fenced(str(error))
-            raise JournalError(f"stream {self._stream.name}: takes nothing more since an earlier failure: {error}")
+            raise JournalError(f"stream {self._stream.name}: accepts nothing more after an earlier failure: {error}")
         if not self._open:
             raise Closed(f"stream {self._stream.name}: the journal is not open")
 

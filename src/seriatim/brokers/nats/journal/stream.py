@@ -3,7 +3,7 @@
 An append names the last sequence that its writer knows. The stream refuses it if there is a later one. A request that
 is not answered may or may not have been carried out. Then the place where it would be is read. If it holds our message,
 the append is done; if it holds somebody else's, we are fenced; if it is empty, the message is sent again *with the same
-expectation*, so that the stream takes at most one of the two. This goes on for `patience_s`. After that the result is
+expectation*, so that the stream takes at most one of the two. This continues for `patience_s`. After that the result is
 unknown, and the journal is broken.
 """
 

@@ -3,8 +3,8 @@
 The simulator with the protocols' own machines (tree_worlds.py) is the measure of all things here. It takes 20 to 50
 microseconds for a message and, in 4,096 peers that all publish, memory for 16.8 million sources of publications. The
 model has the same trees, the same queues and the same times, for experiments whose membership does not change and whose
-notifications do not matter; tests/lab/experiments/test_tree_model.py shows that both agree bit by bit. This file says
-what is modelled and what comes out; tree_waves.py computes it.
+notifications do not matter; tests/lab/experiments/test_tree_model.py shows that both agree bit by bit. This file
+defines the model and its results; tree_waves.py computes them.
 """
 
 from collections.abc import Sequence

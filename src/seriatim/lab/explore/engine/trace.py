@@ -1,4 +1,4 @@
-"""The way to a violation: made short, and told so that a person can follow it."""
+"""The trace that leads to a violation: shortened, and printed so that a person can follow it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a plot of VCube-PS is, and how it is played: links that are slow, commands and deaths, step by step.
+"""A plot of VCube-PS, and how it is played: slow links, commands and deaths, step by step.
 
 The plots themselves are in plots.py.
 """
