@@ -117,7 +117,7 @@ def _shown(place: Place) -> str:
 
 
 class _Numbers:
-    """What the log as a whole knows about the numbers of each topic."""
+    """The knowledge of the whole log about the numbers of each topic."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.published = evidence.published

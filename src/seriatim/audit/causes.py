@@ -157,7 +157,7 @@ def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> Non
 
 @dataclass(slots=True)
 class _Author:
-    """A chain while its pasts are worked out: what is known so far, what of it is new, how many rows are taken in."""
+    """A chain while its pasts are computed: the past so far, its new part, and how many rows are included."""
 
     chain: str
     publications: list[Publication]
@@ -168,7 +168,7 @@ class _Author:
 
 
 class Pasts:
-    """The past of every publication, kept as its growth since the one before it in its chain."""
+    """The past of every publication, kept as its growth since the previous one in its chain."""
 
     def __init__(self, chains: Chains, evidence: Evidence, unknowable: Collection[str] = ()) -> None:
         self.chains = chains

@@ -24,7 +24,7 @@ _stamps = msgspec.json.Decoder(dict[str, int])
 
 
 class Misfit(ValueError):
-    """What is wrong with a row, in the words of the rules."""
+    """The problem of a row, in the words of the rules."""
 
 
 def fit(

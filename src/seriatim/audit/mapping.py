@@ -42,7 +42,8 @@ ALSO_CALLED = {
 class ColumnMapping(Struct, frozen=True, kw_only=True):
     """`columns`: field → the columns that make it up, joined by `/` if there are several (topic, partition, offset).
 
-    A field that is not mapped is the column of its own name. In JSON and Parquet a dot leads inside: `value.id`.
+    A field that is not mapped is read from the column of the same name. In JSON and Parquet a dot leads inside:
+    `value.id`.
     """
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

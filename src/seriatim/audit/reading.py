@@ -49,7 +49,7 @@ class _Fitted(NamedTuple):
 
 
 class Table:
-    """One table of a log: its files, and how they are read. `below` is what was asked for, a file or a folder."""
+    """One table of a log: its files, and how they are read. `below` is the requested file or folder."""
 
     def __init__(self, name: str, below: Path, files: Iterable[Path], mapping: ColumnMapping) -> None:
         self._name, self._where, self._mapping = name, str(below), mapping

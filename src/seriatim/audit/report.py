@@ -53,7 +53,7 @@ BREAKS = ANOMALIES | AGAINST_ORDER
 
 
 class Anomaly(Struct, frozen=True):
-    """One violation: what it is called, one sentence, and the rows that prove it. No row can be left out."""
+    """One violation: its name, one sentence, and the rows that prove it. No row can be left out."""
 
     name: str
     sentence: str
@@ -112,7 +112,7 @@ def extent(deliveries: int, subscribers: int) -> str:
 
 
 class Findings:
-    """What the checks have found so far. Keeps at most `limit` anomalies of each name, and counts the others."""
+    """The findings of the checks so far. Keeps at most `limit` anomalies of each name, and counts the others."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -29,7 +29,7 @@ MAY_BE_USED: frozenset[Word] = frozenset({"newest", "unknown"})
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What one copy is good for, in a word and in a sentence."""
+    """Whether one copy may be used, in a word and in a sentence."""
 
     word: Word
     text: str

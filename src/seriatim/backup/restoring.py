@@ -28,7 +28,8 @@ class Target(Struct, kw_only=True):
 
 
 class PutBack(Struct):
-    """What was put back: journals with their verdicts, and names of parts. `there`: what was there already."""
+    """The restored parts: journals with their verdicts, and names of streams. `there`: the parts that existed
+    already."""
 
     journals: list[tuple[KeptJournal, Verdict]]
     parts: list[str]

@@ -38,8 +38,8 @@ class Life(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One life of whoever has a name.
 
     `epoch`: later than that of every life before. `holder`: random; no other life has it. `where`: for people, which
-    process it is and which journal it has. `numbers`: what it said last. `is_ended`: it ended in good order, and said
-    everything.
+    process it is and which journal it has. `numbers`: the last numbers that it registered. `is_ended`: it ended in an
+    orderly way, after it had registered everything.
     """
 
     epoch: int

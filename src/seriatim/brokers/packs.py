@@ -31,7 +31,7 @@ class Unreadable(SeriatimError):
 
 
 class Pack(Struct, array_like=True, frozen=True):
-    """What is inside a packed message."""
+    """The contents of a packed message."""
 
     first: int
     data: list[bytes]

@@ -292,7 +292,7 @@ def _journal_name(durable: str) -> str:
 
 
 class Kind:
-    """A kind of broker: what its URLs mean, and what is known of it before there is a connection.
+    """A kind of broker: the meaning of its URLs, and what is known about it before there is a connection.
 
     Registered by the schemes of its URLs (urls.py). The defaults are those of a broker that can do nothing special.
     """

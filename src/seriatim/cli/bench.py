@@ -43,7 +43,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """What a subscriber's process says: that it has joined, that it is done, or why it failed."""
+    """A message from a subscriber's process: that it has joined, that it is done, or why it failed."""
 
     failure: str = ""
     is_late: bool = False

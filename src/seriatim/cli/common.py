@@ -70,7 +70,7 @@ url_option = add_options(
 
 
 class OrderChoice(click.Choice[str]):
-    """One of the orders. The older word "tree" is read as "global", and whoever writes it is told."""
+    """One of the orders. The older keyword "tree" is read as "global", with a notice."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == OLD_WORD:

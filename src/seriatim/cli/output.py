@@ -29,7 +29,7 @@ READ_S = 0.001  # how often a slower one is looked after
 
 
 class Output:
-    """Where events come from, and where their lines go: stdout. `durable`: what is printed is dealt with."""
+    """Where events come from, and where their lines go: stdout. `durable`: printed events count as processed."""
 
     def __init__(self, events: Any, durable: bool = False) -> None:
         self._events = events

@@ -112,7 +112,7 @@ def _list(as_json: bool) -> None:
 
 
 class _Here:
-    """Run one by one, each in a process of its own."""
+    """Run one after the other, each in its own process."""
 
     def __init__(self, out: str | None) -> None:
         self._out = out

@@ -172,7 +172,7 @@ def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
 
 
 class Shown(NamedTuple):
-    """What is printed of an event."""
+    """The printed part of an event."""
 
     stamps: bool
     positions: bool

@@ -28,7 +28,7 @@ from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 
 
 class Bus(UsedOnce):
-    """Made by `connect`. Enter it to connect; leave it to publish what is queued and to disconnect.
+    """Made by `connect`. Enter it to connect; leave it to publish queued events and to disconnect.
 
     `name` tells this connection from every other one; it begins with the name that was asked for.
     """

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
-    """One subscription. What grows counts from the moment it was opened in this process.
+    """One subscription. Counters start when the subscription is opened in this process.
 
-    None: it is not known. On vcube and overlay that is what is held and its age, with atoms only the age.
+    None: it is not known. On vcube and overlay these are the held events and their age, with atoms only the age.
     """
 
     subscriber: str

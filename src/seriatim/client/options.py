@@ -29,8 +29,8 @@ GAPS_FIX = "use GapPolicy.wait(), skip() or raise_()"
 class GapPolicy(Struct, frozen=True):
     """What to do about numbers that will never come. Make one with `wait`, `skip` or `raise_`.
 
-    On brokers that lose events every policy is bounded: no event is held longer than a time to live, and what was given
-    up is reported as a gap.
+    On brokers that lose events every policy is bounded: no event is held longer than a time to live, and missing
+    numbers are then reported as a gap.
     """
 
     kind: Literal["wait", "skip", "raise"] = "wait"

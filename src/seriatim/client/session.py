@@ -208,8 +208,8 @@ class UsedOnce(ABC):
 
     If `_open` fails, `_close` runs before the error is raised, so it must cope with any stage of opening.
 
-    What is open when the process forks stays the parent's. In the child it hands out nothing, refuses every call, and
-    does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
+    Objects that are open when the process forks belong to the parent. In the child it hands out nothing, refuses every
+    call, and does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
     """
 
     _kind: ClassVar[str]  # in messages

@@ -95,7 +95,8 @@ os.register_at_fork(after_in_child=_thread.after_fork)
 
 
 class Confirmation(Future[Result]):
-    """What `publish_nowait` gives: done when `inner` is. A forked child does not wait for what its parent publishes."""
+    """The result of `publish_nowait`: done when `inner` is. A forked child does not wait for what its parent
+    publishes."""
 
     def __init__(self, inner: "Future[Result]") -> None:
         super().__init__()

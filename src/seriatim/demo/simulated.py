@@ -85,8 +85,8 @@ def open_shop(seed: int) -> tuple[History, History]:
 
 
 class Watch:
-    """Writes down what each subscriber's application is told with Seriatim, and what it would be told without. Without:
-    each topic in its own order, as brokers promise; between topics, as they happen to arrive."""
+    """Records the notifications of each subscriber's application with Seriatim, and those it would get without.
+    Without: each topic in its own order, as brokers promise; between topics, as they happen to arrive."""
 
     def __init__(self) -> None:
         self.without = History()

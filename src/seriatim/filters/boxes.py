@@ -22,7 +22,7 @@ Condition: TypeAlias = tuple[int, int, int]  # (attribute, a, b): a box is met o
 
 
 class Boxed(Protocol):
-    """What is stored: anything with the codes of its box."""
+    """A stored object: anything with the codes of its box."""
 
     @property
     def codes(self) -> Codes: ...

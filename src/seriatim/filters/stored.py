@@ -29,7 +29,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Stored(Generic[K]):
-    """A filter, who holds it, and its box: the constraints that are not answered by hashing."""
+    """A filter, its holders, and its box: the constraints that are not found by hashing."""
 
     __slots__ = ("_boxed", "_codes", "filter", "holders", "spans")
 

@@ -24,7 +24,7 @@ encode_founded = msgspec.msgpack.Encoder().encode
 
 
 class Snapshot(Struct, Generic[AnyFounded, AnyState]):
-    """A machine's state, what it was founded with, and the time of the last input it stands for."""
+    """A machine's state, its initial configuration, and the time of the last input that it includes."""
 
     founded: AnyFounded
     state: AnyState
@@ -48,7 +48,7 @@ class Rebuilt(Struct, Generic[AnyMachine, AnyFounded]):
 
 
 class Content(Struct, Generic[AnyFounded, AnyState]):
-    """What a journal holds. `founded`: its first record; None: the journal is new."""
+    """The contents of a journal. `founded`: its first record; None: the journal is new."""
 
     founded: AnyFounded | None
     state: AnyState | None

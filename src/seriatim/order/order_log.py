@@ -29,10 +29,10 @@ class OrderedRange(Struct, frozen=True, array_like=True, gc=False):
 
 
 class OrderState(Struct, array_like=True, omit_defaults=True):
-    """What a node remembers of the order. `end` and `told` count numbers since it began to keep the order.
+    """The part of the order that a node remembers. `end` and `told` count numbers since it began to keep the order.
 
-    The ranges are those behind the first `told` numbers: not yet handed to the parent or, at the root, not yet known to
-    be in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
+    The ranges are those after the first `told` numbers: not yet sent to the parent or, at the root, not yet known to be
+    in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
     """
 
     begun: bool = False

@@ -20,7 +20,7 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class Moves(Struct, array_like=True, omit_defaults=True):
-    """What somebody knows of the moves of topics. Moves are numbered by the root; they happen one after the other.
+    """The moves of topics that a role knows of. Moves are numbered by the root; they happen one after the other.
 
     `number`: every move up to this one is known. Single later ones may be known, too. `last` and `former`: the topic of
     the latest of them, and where it lived before: what is under way may still be about that.
@@ -40,8 +40,7 @@ class SequencingTree:
     """A rooted tree of nodes, and for every topic the node that is its home.
 
     `parents` maps each node to its parent and the root to None. A topic that `homes` does not list lives on
-    `default_home`; without one it is unknown. One node is the smallest tree.
-    `moves` is what is known of moves since then.
+    `default_home`; without one it is unknown. One node is the smallest tree. `moves` are the known moves since then.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 *Journal before acting.* A step's records are buffered; its messages and notifications wait behind them. One task
 appends whatever has gathered in one go (group commit) and then lets go what waited. The machine meanwhile steps on in
-memory. A step without records waits only if something before it does: order is never changed. A step that tells nobody
-anything starts no append of its own; lost in a crash, it is as if its input had never arrived. It goes with the next
-append, or after a moment.
+memory. A step without records waits only if something before it does: order is never changed. A step without messages
+starts no append; if it is lost in a crash, it is as if its input had never arrived. It goes with the next append, or
+after a moment.
 
 *Snapshots.* The state is encoded in the same turn of the loop in which its records are taken for an append, so it
 stands for exactly the records up to and including that append.

@@ -1,6 +1,6 @@
 """One file says what a cluster is: the broker, the nodes and where they are, which topic lives where.
 
-Every process of a cluster is given the same file (`cluster.toml`) and told which of its nodes to run. The smallest one
+Every process of a cluster is given the same file (`cluster.toml`) and the names of the nodes to run. The smallest one
 has two lines; everything else has a default:
 
     broker = "nats://127.0.0.1:4222"

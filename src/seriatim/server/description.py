@@ -1,4 +1,4 @@
-"""What a client must know about a cluster: the tree, the mode, the times. Sequencers send it over the broker.
+"""The description of a cluster for its clients: the tree, the mode, the times. Sequencers send it over the broker.
 
 A client that knows the broker's URL asks on `describe_subject(cluster)`; any sequencer of the cluster answers with a
 `ClusterDescription` as JSON, so that people can read it too. It holds no secrets: only whether a token is needed.

@@ -284,7 +284,7 @@ class MemoryOrderLog:
 
 
 class _Hub:
-    """What all connections share: the broker machine, who is attached, and the dice."""
+    """The state that all connections share: the broker machine, the attached machines, and the random generator."""
 
     def __init__(
         self,

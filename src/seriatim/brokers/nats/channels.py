@@ -29,7 +29,7 @@ _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Mark(Struct, frozen=True):
-    """The stamps of a topic go on on the channel of `next`. `last`: up to this number they are here, or before.
+    """The stamps of a topic continue on the channel of `next`. `last`: up to this number they are here, or before.
 
     `move`: the one that brought it there. `epoch`: of the home that wrote this.
     """
@@ -68,7 +68,7 @@ def is_end(stored: Stored) -> bool:
 
 
 class Channel(Struct):
-    """What one channel has of a topic, for a reader that has the stamps up to some number."""
+    """The stamps that one channel has of a topic, for a reader that has the stamps up to some number."""
 
     node: Node
     position: int = 1  # of the message that has the next stamp, or where it will be at the earliest
@@ -79,7 +79,7 @@ class Channel(Struct):
 
 
 class Search(Struct):
-    """A reader of one topic that has the stamps up to `after` looks for the channel to go on at.
+    """A reader of one topic that has the stamps up to `after` looks for the next channel.
 
     `check` is given the furthest message that was found: it says which log the stamps are of. What is behind it, on
     other channels, may be of one that was removed since.
@@ -159,7 +159,7 @@ class Search(Struct):
 
 
 class Server(Protocol):
-    """Whatever knows the server, and what streams are called there."""
+    """An object that knows the server, and the names of streams there."""
 
     @property
     def api(self) -> Api: ...

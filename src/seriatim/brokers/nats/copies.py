@@ -41,7 +41,7 @@ class RestoreAnswer(Answer):
 
 
 class About(Struct):
-    """What the server needs to make the stream again."""
+    """The data that the server needs to create the stream again."""
 
     config: dict[str, Any]
     state: dict[str, Any]

@@ -11,7 +11,7 @@ from seriatim.model import InputError
 
 
 class NatsCredentials(Struct, frozen=True, kw_only=True):
-    """Who we are to the server. At most one of user, token, credentials file and key file."""
+    """Our credentials for the server. At most one of user, token, credentials file and key file."""
 
     user: str | None = None
     password: str | None = None

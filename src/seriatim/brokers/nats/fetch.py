@@ -33,7 +33,7 @@ SLOTS_AT_ONCE = 128
 
 
 class Fetching(ABC):
-    """What one subscriber fetches of one topic."""
+    """The fetches of one subscriber from one topic."""
 
     def __init__(
         self, topic: Topic, broker: "JetStreamBroker", deliver: Deliver, on_error: Callable[[SeriatimError], None]

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Follower(Struct, frozen=True):
-    """A port: where it gets answers, and where it is told why there will be none."""
+    """A port: a callback for answers, and one for the reason why there will be none."""
 
     deliver: Deliver
     refuse: Callable[[SeriatimError], None]

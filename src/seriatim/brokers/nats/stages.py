@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Attended(Struct, eq=False):
-    """One subject, and who wants what is told there."""
+    """One subject, and its listeners."""
 
     topic: Topic
     node: Node
@@ -36,7 +36,7 @@ class Attended(Struct, eq=False):
 
 
 class Stages:
-    """What nodes tell on one connection, and what is heard on it."""
+    """The stages that are published and heard on one connection."""
 
     def __init__(self, link: NatsLink, names: Names, topic_names: TopicNames) -> None:
         self._link = link

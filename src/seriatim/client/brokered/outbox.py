@@ -66,7 +66,7 @@ HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and
 
 
 class Lane(Struct, eq=False):
-    """What gathers for one topic (with `own_order`: for all of them), and what is under way."""
+    """The waiting events of one topic (with `own_order`: of all topics), and the message under way."""
 
     queue: deque[Pending] = field(default_factory=deque)
     under_way: "UnderWay | None" = None

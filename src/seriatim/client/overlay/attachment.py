@@ -24,7 +24,7 @@ from seriatim.runtime.net.wire import VERSION, Hello, Refusal
 
 
 class Attachment:
-    """`told` gets what the machine tells its application, in order; `forgotten` gets the reason, once."""
+    """`told` gets the machine's notifications for its application, in order; `forgotten` gets the reason, once."""
 
     def __init__(
         self,

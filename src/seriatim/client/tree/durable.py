@@ -78,7 +78,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class Past(Struct):
-    """What a restarted subscription must know about its previous process."""
+    """The state of the previous process that a restarted subscription must know."""
 
     records: list[Record] = field(default_factory=list)
     count: int = 0  # `Done`s acknowledged since the beginning of the journal

@@ -48,10 +48,10 @@ REMOVED = "removed"  # the same: an operator has removed the subscription
 
 
 class DurableRecord(Struct, frozen=True):
-    """What is registered of a durable subscription.
+    """The registered state of a durable subscription.
 
     `epoch`: of its last life. `where`: process, host and journal. `acknowledged`: of each topic it holds, up to which
-    number. `told_at`: when it said so, in seconds. `is_ended`: the life ended in good order.
+    number. `told_at`: when it reported this, in seconds. `is_ended`: the life ended in good order.
     """
 
     name: str

@@ -73,7 +73,7 @@ class Metered:
 
 
 class MeteredWorld:
-    """Machines on a topology, each at a router, and what was seen of every event."""
+    """Machines on a topology, each at a router, and the observations of every event."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -191,7 +191,7 @@ class Relay(Struct, frozen=True):
 
 
 class RelayBroker:
-    """A broker that hands on what it is given, in order."""
+    """A broker that forwards events in order."""
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()

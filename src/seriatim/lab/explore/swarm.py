@@ -53,7 +53,7 @@ class Broken:
 
 @dataclass
 class SwarmResult:
-    """What was walked and what was found."""
+    """The walked worlds and the findings."""
 
     worlds: int = 0
     steps: int = 0

@@ -29,7 +29,7 @@ RESTLESS_MAX = 1_000  # ticks of one process without any time passing
 
 
 class Counts(Struct):
-    """What the engine has done so far."""
+    """The work of the engine so far."""
 
     steps: int = 0  # messages and commands given to machines
     ticks: int = 0

@@ -21,7 +21,7 @@ from seriatim.model import InputError
 
 
 class PacketDelays(Struct, frozen=True, kw_only=True):
-    """What a hop takes, without waiting. The papers' numbers; their other setting is a propagation of 1,000."""
+    """The duration of a hop, without waiting. The papers' numbers; their other setting is a propagation of 1,000."""
 
     processing: float = 1.0
     transmission: float = 1.0

@@ -23,7 +23,7 @@ STEPS_MAX = 20_000_000  # per slice of time
 
 
 class Outcome(Struct, frozen=True):
-    """What a run has shown."""
+    """The outcome of a run."""
 
     scenario: Scenario
     history: History

@@ -81,7 +81,7 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
 
 
 class OverlaySecurity(SecurityFiles, frozen=True, kw_only=True):
-    """Who may be a client, and who a broker."""
+    """How clients and brokers are admitted."""
 
     broker_token_file: Annotated[str, about("the file with the token that all brokers share")] = ""
 

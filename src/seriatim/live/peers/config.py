@@ -52,7 +52,7 @@ class PeersOptions(Struct, frozen=True, kw_only=True):
 
 
 class PeersSecurity(SecurityFiles, frozen=True, kw_only=True):
-    """Who may be a peer."""
+    """How peers are admitted."""
 
     token_file: Annotated[str, about("the file with the token that all peers share")] = ""
 

@@ -185,12 +185,12 @@ class Presence(Struct, frozen=True):
 class Roster:
     """Which process is which peer, as far as this one knows: two processes must not have one id.
 
-    *Who is connected stays*, whatever the second one says, because the others rely on what it has acknowledged
+    *The connected process stays*, whatever the second one says, because the others rely on what it has acknowledged
     (PeerListener). *A later life wins* over an earlier one that is not connected, because it means a restart: the
     journal gives the new process the next life. A connection that only looks open counts until its process is presumed
     dead. If the old one is still alive, it is told that it was replaced, and stops. A process that lost its journal is
-    refused until its earlier life is presumed dead; then it is told its number of births, and continues as the next
-    life.
+    refused until its earlier life is presumed dead; then it is told the number of its last life, and continues as the
+    next one.
 
     `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
     """

@@ -1,8 +1,9 @@
-"""Is anything missing? What `check_completeness` says, at scale: by counting, without a list of what was owed.
+"""Is anything missing? The results of `check_completeness`, at scale: by counting, without a list of the events that
+subscribers must get.
 
-All events of a topic are ranked by their place (number and index). Then what a subscription was owed is a range of
-ranks, and what is missing is the difference of two counts. Which one is missing first shows where the ranks received
-stop being consecutive.
+All events of a topic are ranked by their place (number and index). Then the events that a subscription must get are a
+range of ranks, and the number of missing ones is the difference of two counts. Which one is missing first shows where
+the ranks received stop being consecutive.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What is known of each event, and of each publisher's own order: tables with a row per event, not per delivery."""
+"""Tables about events and each publisher's own order, with a row per event, not per delivery."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Which rows may be used, and what is wrong with the others: what `evidence.py` and `check_integrity` say, at scale."""
+"""Which rows may be used, and why the others may not: the results of `evidence.py` and `check_integrity`, at scale."""
 
 from functools import reduce
 

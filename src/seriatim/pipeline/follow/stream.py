@@ -1,8 +1,8 @@
 """Audit a log while it is written: Structured Streaming, the window of `window.py`, and state that survives a stop.
 
 Deliveries are files of a folder (Parquet, JSON lines, CSV; each appears whole, as every writer of such folders does it)
-or the log of a running cluster (`nats://…`). Every trigger takes what is new, judges it with the window, appends what
-it found to a table, and remembers the window. All of that lies below one checkpoint:
+or the log of a running cluster (`nats://…`). Every trigger reads the new rows, judges them with the window, appends the
+findings to a table, and remembers the window. All of this is kept below one checkpoint:
 
     query/            Spark's own: which files belong to which batch
     rows/batch=…      rows that are in the window, as they came
@@ -10,8 +10,9 @@ it found to a table, and remembers the window. All of that lies below one checkp
     state/batch=…     what a batch ended with; written last
     findings/batch=…  what was found
 
-A batch that was interrupted is done again from the state before it, with the same files, and overwrites what it had
-written: nothing is lost or told twice. Memory is bounded by `WindowOptions` and by the rows of one batch (`files_max`).
+A batch that was interrupted is done again from the previous state, with the same files, and overwrites what it had
+written: no finding is lost or reported twice. Memory is bounded by `WindowOptions` and by the rows of one batch
+(`files_max`).
 """
 
 from collections.abc import Callable
@@ -67,7 +68,8 @@ class FollowOptions(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct):
-    """What a batch ended with, beside the rows and ids that batches left: those of `rows_from` and `ids_from` on."""
+    """The state at the end of a batch, beside the rows and ids that batches left: those of `rows_from` and `ids_from`
+    on."""
 
     batch: int
     totals: Totals

@@ -1,7 +1,7 @@
 """Streams cut into ranges of positions, and ranges dealt out to tasks. Pure, so that a repeated plan is the same plan.
 
 An *offset* says how far each stream was read: `{stream: {"next": position, "created": when}}`. A stream that was
-deleted and made anew has another time of creation, and its positions begin again: that is found out.
+deleted and created again has another creation time, and its positions start over: this is noticed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Range(Struct, frozen=True):
 
 
 class RangesPartition(InputPartition):
-    """What one task reads: ranges, and the topics that stamps may name."""
+    """The work of one task: ranges to read, and the topics that stamps may name."""
 
     def __init__(self, ranges: Sequence[Range], topics: Sequence[str]) -> None:
         super().__init__(None)

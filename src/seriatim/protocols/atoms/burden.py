@@ -1,9 +1,9 @@
 """How much a station keeps for others, and when that is too much.
 
-A station keeps what it has sent to the broker or to another station until that one has it. It also keeps what waits at
+A station keeps every message to the broker or to another station until the receiver has it. It also keeps what waits at
 a gate until the old way is empty. While a receiver is away or slow, this grows with every event that enters. So it is
-bounded for each receiver. A station at the bound names the topics to all ingresses, and they take no more events of
-these until half of what is kept is gone.
+bounded for each receiver. A station at the bound names the topics to all ingresses, and they accept no more events of
+these until half of the kept messages are gone.
 
 Only events without a number are refused. An event with a number is never refused on its way. So it gets through as soon
 as the receiver is back, and no two stations wait for each other.

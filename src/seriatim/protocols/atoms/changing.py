@@ -23,7 +23,7 @@ class Turn(Struct, frozen=True, array_like=True):
 
 
 class Growth(Struct, array_like=True):
-    """What a new group needs: a chain of new atoms, edges that lead into it, and longer paths for its neighbours."""
+    """The needs of a new group: a chain of new atoms, edges that lead into it, and longer paths for its neighbours."""
 
     group: Group
     route: Route
@@ -34,7 +34,7 @@ class Growth(Struct, array_like=True):
 
 
 class Decay(Struct, array_like=True):
-    """What becomes superfluous with a group: atoms, the ends of paths, and edges that nobody walks."""
+    """The parts that become superfluous with a group: atoms, the ends of paths, and edges that nobody walks."""
 
     group: Group
     idle: list[AtomId] = field(default_factory=list)

@@ -57,7 +57,7 @@ class Chain(Struct, forbid_unknown_fields=True):
 
 
 class Written(Struct, forbid_unknown_fields=True):
-    """What the file holds."""
+    """The contents of the file."""
 
     order: str
     threshold: int

@@ -3,12 +3,13 @@
 Two subscribers get whatever both get from above, through the lowest broker that is above both (a broker is above
 itself): there it passes once, and links keep the order. That holds whatever else changes.
 
-Whatever climbs comes back: as the publication itself where somebody wants it, else in a `Turned`. So a broker knows
-what of a publisher may still be above, and sends that publisher's next publication after it: its own order is kept too.
-And it can notify clients early, on the way up, where nobody can see another order (README.md, "On the way up").
+Every publication that climbs comes back: as the publication itself where somebody wants it, otherwise in a `Turned`. So
+a broker knows what of a publisher may still be above, and sends that publisher's next publication after it: its own
+order is kept too. And it can notify clients early, on the way up, where nobody can see another order (README.md, "On
+the way up").
 
-A broker rarely waits to hear what has turned, and hearing it late is never wrong. So a parent tells of many at once,
-and a broker that waits asks.
+A broker rarely waits to hear which publications have turned, and hearing it late is never wrong. So a parent reports
+many at once, and a broker that waits asks.
 """
 
 from collections import Counter

@@ -1,11 +1,11 @@
 """A journal in a folder of the local disk. layout.py describes the files.
 
-*Appending* is one frame to a file that is opened for synchronous writes, in a thread: the event loop goes on meanwhile,
-and the driver gathers the next append. How, and how room is reserved ahead, is in segment.py.
+*Appending* writes one frame to a file that is opened for synchronous writes, in a thread: the event loop continues
+meanwhile, and the driver gathers the next append. How, and how room is reserved ahead, is in segment.py.
 
-*Snapshots.* A new segment is begun first, so that appends go on there while the snapshot is written beside them: to a
-temporary file, made durable, then renamed. It stands for all segments before its own. The one before it is kept
-together with its segments, so that a snapshot that turns out to be damaged loses nothing; what is older is removed.
+*Snapshots.* A new segment is begun first, so that appends continue there while the snapshot is written beside them: to
+a temporary file, which is synced and then renamed. It stands for all segments before its own. The previous snapshot is
+kept together with its segments, so that a damaged snapshot loses nothing; older files are removed.
 
 *After a failed write* the content of the disk is unknown, so this journal takes nothing more. Opening it again reads
 what is on the disk.

@@ -3,8 +3,8 @@
 For each node there is a list of addresses, several where standbys may take over. Connections are shared: one per
 address, whatever nodes are reached through it. A server says which nodes run there, and says it again when that
 changes; a node is *connected* while some open connection says so. Until then its addresses are tried in turn, with
-growing pauses. Nothing is queued for a node that is not connected: machines repeat what is not answered, and
-`on_connect` tells them when it is worth while.
+growing pauses. Nothing is queued for a node that is not connected: machines repeat unanswered messages, and
+`on_connect` tells them when to do so.
 """
 
 import asyncio

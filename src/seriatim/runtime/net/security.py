@@ -1,4 +1,4 @@
-"""Who may connect, and how what they say is kept private: tokens and TLS, read from files.
+"""Who may connect, and how connections are kept private: tokens and TLS, read from files.
 
 Clients and nodes have different tokens. The token of clients does not admit a node, because all trust what a node says
 about the order. A certificate does not admit a node either: clients have certificates of the same authority. Without

@@ -1,7 +1,7 @@
 """Processes that must be given the same file: peers, and brokers of an overlay.
 
 The content that must be equal is a *description*. Its digest is in every hello between them. A process with another
-description is refused, and told what differs. A *report* is the state of one process. Observers and refused processes
+description is refused, and told the difference. A *report* is the state of one process. Observers and refused processes
 get it; `ask` asks for it. Their connections are in system_door.py.
 """
 

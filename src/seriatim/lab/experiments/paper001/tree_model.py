@@ -27,7 +27,7 @@ TICKS = 1 << 20  # in a unit of time
 
 
 class Planned(Struct, frozen=True):
-    """A publication: who asks for it, and when."""
+    """A publication: its publisher, and its time."""
 
     at: float
     source: int
@@ -35,7 +35,8 @@ class Planned(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """What is modelled. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each source.
+    """The parameters of the model. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each
+    source.
 
     `stop_and_wait`: as the paper has it, a source sends nothing on a topic before its last publication there is
     acknowledged by all; otherwise it waits for nothing, as with a window that never fills. `acks_wait`:
@@ -61,7 +62,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct):
-    """What happened. `received` has a row of `size` times for each publication; -1: it never came."""
+    """The results of the model. `received` has a row of `size` times for each publication; -1: it never came."""
 
     size: int
     received: Sequence[float]

@@ -26,7 +26,7 @@ STOP_AND_WAIT = VCubeOptions(window=1, pruning="direct")  # as printed: one publ
 
 
 class Seen(Struct):
-    """What was seen of one event. Times are those of the simulator."""
+    """The observations of one event. Times are those of the simulator."""
 
     source: int
     at: float

@@ -43,7 +43,7 @@ EDGES_PER_CORE = 5
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """What things take, in milliseconds. A broker does one thing at a time; links are not shared."""
+    """Durations, in milliseconds. A broker does one thing at a time; links are not shared."""
 
     handle_ms: float = 0.2  # a message, whatever it is
     send_ms: float = 0.02  # each copy that leaves
@@ -53,7 +53,7 @@ class Costs(Struct, frozen=True, kw_only=True):
 
 
 class OverlayLoad(Struct, frozen=True, kw_only=True):
-    """Who there is, what they do, and what it costs."""
+    """The brokers and clients of a world, their actions, and the costs."""
 
     system: str
     cores: int = 4
@@ -77,7 +77,7 @@ class FromClient(Struct, frozen=True):
 
 
 class Seen(Struct):
-    """What one broker did."""
+    """The work of one broker."""
 
     handled: int = 0
     sent: int = 0  # to brokers and, with an event, to clients

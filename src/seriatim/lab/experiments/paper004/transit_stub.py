@@ -26,7 +26,7 @@ Links: TypeAlias = dict[Router, dict[Router, float]]  # both directions, with de
 
 
 class TransitStub(Struct, frozen=True, kw_only=True):
-    """What to make. The default has 10,000 routers: 100 of transit domains, 9,900 in 300 stubs.
+    """The parameters of a topology. The default has 10,000 routers: 100 of transit domains, 9,900 in 300 stubs.
 
     Widths are those of the squares that things are spread over, in milliseconds of delay.
     """

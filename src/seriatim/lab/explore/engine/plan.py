@@ -72,7 +72,7 @@ class Journey(NamedTuple):
 
 @dataclass(frozen=True)
 class Walked:
-    """One world after its walk: the way through its safety phase, and what is wrong in the end."""
+    """One world after its walk: the trace of its safety phase, and the violations in the end."""
 
     plan: Plan[Any]
     world: World

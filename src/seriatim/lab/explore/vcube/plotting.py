@@ -34,7 +34,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Release:
-    """What was slow on this link arrives."""
+    """The delayed messages on this link arrive."""
 
     source: int
     target: int
@@ -68,7 +68,7 @@ Step: TypeAlias = Hold | Release | Tell | Die | Notice
 
 @dataclass(frozen=True)
 class Plot:
-    """Who holds the topic at first, and what happens."""
+    """The initial holders of the topic, and the steps."""
 
     ids: Sequence[int]
     members: Sequence[int]

@@ -56,7 +56,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
 
 class Axis(Struct, frozen=True, kw_only=True):
-    """What runs along an axis. `names` instead of numbers, if places are things: place i is the i-th name."""
+    """The scale of an axis. `names` instead of numbers, if places are things: place i is the i-th name."""
 
     name: str
     names: tuple[str, ...] = ()
