@@ -88,7 +88,7 @@ class Report(Struct, frozen=True):
     out_of_order: int
 
     def answer(self, guarantees: Iterable[str] = GUARANTEES) -> Answer:
-        """The worst answer among these guarantees: invalid, else unknown, else valid."""
+        """The worst answer among these guarantees: invalid, otherwise unknown, otherwise valid."""
         answers = {self.verdicts[name].answer for name in guarantees}
         if "invalid" in answers:
             return "invalid"

@@ -146,7 +146,7 @@ class LazyGroup(click.Group):
 
 
 def _failed(error: Exception, undone: int) -> Failed | None:
-    """An error that is ours or Spark's, with its exit code; None for one that nobody thought of."""
+    """An error of ours or of Spark, with its exit code; None for an unexpected one."""
     match error:
         case InputError():
             return Failed(str(error), BAD_INPUT)

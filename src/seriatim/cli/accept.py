@@ -23,13 +23,13 @@ EXIT_REFUSED = 1
 def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Accept that the stream of TOPIC was deleted.
 
-    Homes and subscribers refuse a stream that was deleted and made anew, because its numbers begin again; `seriatim
-    status` names it. If it was deleted on purpose, this command lets the topic go on: the home forgets the old stream,
-    and the new one (made, if there is none) goes on behind the last number. Every subscriber is told of a gap: what it
-    had not read is lost. The home journals it, so a restart changes nothing.
+    Homes and subscribers refuse a stream that was deleted and created again, because its numbers start over; `seriatim
+    status` names it. If it was deleted on purpose, this command lets the topic continue: the home forgets the old
+    stream, and the new one (which is created if there is none) continues after the last number. Every subscriber gets a
+    gap, and loses its unread events. The home journals the decision, so a restart changes nothing.
 
-    Events that the new stream holds already were never numbered. They cannot be kept: --drop-events drops them. If the
-    stream is still the same one, the command is refused.
+    Events that are already in the new stream were never numbered. They cannot be kept: --drop-events drops them. If the
+    stream is still the old one, the command is refused.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as
       seriatim accept orders --drop-events --json
 
     \b
-    Exit code: 0 accepted, 1 refused, 2 wrong options, 3 not finished in time (it goes on), 130 interrupted.
+    Exit code: 0 accepted, 1 refused, 2 wrong options, 3 not finished in time (it continues), 130 interrupted.
     """
     if is_direct(url):
         raise InputError("--url", "peers and overlays have no streams", "name the broker of a sequencing tree")

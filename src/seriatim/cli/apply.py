@@ -49,9 +49,9 @@ def command(
     """Bring a running cluster to a plan: move each topic of PLAN that lives elsewhere, one after the other.
 
     PLAN is the plan.toml of `seriatim plan`, or any file with a table [homes]. Topics that it does not list stay where
-    they are. Each topic waits while it moves, for a few messages between nodes; --timeout bounds that. When one cannot
-    be moved, the command stops and says why. Applying the plan again goes on with what is left, also after a crash of
-    this command or of any node; --undo takes back what was moved.
+    they are. Each topic waits while it moves, for a few messages between nodes; --timeout bounds that. If a topic
+    cannot be moved, the command stops and says why. Applying the plan again continues with the remaining topics, also
+    after a crash of this command or of any node; --undo moves the topics back.
 
     \b
     Examples:

@@ -64,14 +64,13 @@ def command(
 ) -> None:
     """Archive what is on the broker as Parquet, each row exactly once.
 
-    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, order (the order log of
-    a cluster with global order), deliveries, publications, subscriptions. It may be killed at any moment and goes on
-    where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:,
-    s3a:. With --once (the default) it ends when what
-    was there at its start is archived; with --follow it goes on.
+    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, order (the order log of a cluster
+    with global order), deliveries, publications, subscriptions. It may be killed at any moment, and continues where it
+    was with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:, s3a:. With
+    --once (the default) it ends when everything that was there at its start is archived; with --follow it continues.
 
-    What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error
-    with --gaps fail.
+    Messages that the broker dropped before they could be archived are recorded as gaps (see `archive show`), or are an
+    error with --gaps fail.
 
     \b
     Examples:

@@ -49,23 +49,24 @@ def command(
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Copy journals, and say what the copies are good for.
+    """Copy journals, and say whether the copies may be used.
 
     --to copies the journals of the nodes of cluster.toml (or of the brokers of overlay.toml) that are on this machine,
-    those on the broker, and with --durable those of durable subscriptions. A node may run meanwhile: its copy is then
-    a whole beginning of its journal, and older as soon as it writes on. An older copy is never good to go on from.
+    those on the broker, and with --durable those of durable subscriptions. A node may run meanwhile: its copy then
+    holds the records up to some point, and is older as soon as the node writes the next one. A node can never continue
+    from an older copy.
 
-    With --streams the backup also has all that the broker keeps of the cluster, and its nodes must be stopped: put
-    back together, by `seriatim restore --streams`, everything is as it was then.
+    With --streams the backup also has all that the broker keeps of the cluster, and its nodes must be stopped. After
+    `seriatim restore --streams` everything is as it was then.
 
     --check compares digests, reads every record, and asks the broker what has happened since:
 
     \b
       newest    the process can be started with it, on any machine
-      running   the process runs: the copy is not to be used beside it
-      older     not good to go on from, and refused at the start
-      damaged   not good for anything
-      unknown   whole, but nobody could be asked, or nobody knows
+      running   the process is running: do not use the copy beside it
+      older     the process can never continue from it, and refuses it at the start
+      damaged   a file is missing or changed, or cannot be read
+      unknown   undamaged, but nobody could be asked, or nobody knows
 
     \b
     Examples:

@@ -79,8 +79,8 @@ def command(
     """Load a broker: events per second, and how late they are notified.
 
     One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a
-    process of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with
-    --rate below what is possible it is the time an event really takes. The events stay in the broker's streams.
+    separate process and holds --hold topics, overlapping with its neighbours. At full speed latency is mostly the
+    queue; with --rate below the maximum it is the time an event really takes. The events stay in the broker's streams.
 
     \b
     Examples:

@@ -15,12 +15,12 @@ from seriatim.cli.moving import STEPS, Moved, Mover, check_cluster, check_move, 
 def command(topic: str, to: str, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Move a topic to another node of the tree, while events flow.
 
-    The topic's events wait for their stamps for a moment; all others go on. Publishers and subscribers follow by
+    The topic's events wait for their stamps for a moment; all others continue. Publishers and subscribers follow by
     themselves. The root makes one move at a time and journals each step, so that a crash of any node resumes the move
     or undoes it. A move that takes longer than --timeout is undone if it still can be. If this command is interrupted,
-    the move goes on: `seriatim explain` says what it waits for.
+    the move continues; `seriatim explain` says what it waits for.
 
-    Who may do this is said by the broker's permissions on _CLUSTER.admin.>
+    The broker's permissions on _CLUSTER.admin.> decide who may do this.
 
     \b
     Examples:

@@ -45,9 +45,9 @@ def command(
 ) -> None:
     """Print the order log: one order of all events of a cluster.
 
-    Each line is a range: numbers of one topic that follow each other in the order of all events, and the position of
-    the first. Positions count numbers from 1. There is an order log if the cluster has global order; the root writes it
-    to the broker, and it can be read without any sequencer. A time without an offset is local time.
+    Each line is a range: consecutive numbers of one topic in the order of all events, and the position of the first.
+    Positions count numbers from 1. There is an order log if the cluster has global order; the root writes it to the
+    broker, and it can be read without any sequencer. A time without an offset is local time.
 
     \b
     Examples:

@@ -69,7 +69,7 @@ def command(
       seriatim peer --id 3 --peers peers.toml --check
 
     \b
-    Exit code: 0 stopped by a signal, after it has left its topics; 1 it cannot go on (another process has its id,
+    Exit code: 0 stopped by a signal, after it has left its topics; 1 it cannot continue (another process has its id,
                port or journal); 2 wrong options or a wrong file.
     """
     from seriatim.live.peers import load_peers

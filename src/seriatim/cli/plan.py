@@ -65,10 +65,10 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     """Choose the tree and the homes of topics, and say what couplings cost; or plan sequencing atoms.
 
     SUBSCRIPTIONS is a table (Parquet, CSV or JSON lines, at any URI that Spark can read) with the columns subscriber
-    and topic; rows whose `until` is not empty have ended. An archive will do, too: then its events give the rates. A
-    client of the table of sites is meant by its whole name, or by the name it asked for.
+    and topic; rows whose `until` is not empty have ended. An archive can be given, too; then its events give the rates.
+    The table of sites may name a client by its whole name, or by the name it asked for.
 
-    What is minimised are wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if
+    The planner minimises wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if
     a subscriber holds both (in pairwise order: two subscribers); then their events must meet somewhere.
 
     \b

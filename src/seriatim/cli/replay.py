@@ -101,12 +101,13 @@ def command(
 ) -> None:
     """Replay an archive: what a subscriber saw, or would have seen.
 
-    ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order.
-    With --topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified
-    of, by the order log, or where the archive has none, by stamps; the same sequence every time, on every machine.
+    ARCHIVE is an archive that `seriatim archive` wrote. With --subscriber: exactly the events that this subscriber was
+    notified of, in its order. With --topics: every event of these topics in a sequence that a subscriber of exactly
+    these could have been notified of, by the order log, or where the archive has none, by stamps; the same sequence
+    every time, on every machine.
 
-    The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
-    again, in order, each once, and goes on where it was when it is started again.
+    The first events are shown; --out writes all of them to files (in order, part-00000 first); --publish publishes them
+    again, in order, each once, and continues where it was when it is started again.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def command(
       seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
 
     \b
-    Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could not be done, 2 wrong options,
+    Exit code: 0 done; 3 done, but something is missing (the output says what); 1 it could not be done, 2 wrong options,
                130 interrupted.
     """
     if (subscriber is None) == (topics is None):

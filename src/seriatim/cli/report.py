@@ -59,7 +59,8 @@ def command(
       a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
 
     Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and
-    large logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
+    large logs are read with it. Logs of other systems are read as by `seriatim audit`: options map their columns to
+    fields.
 
     \b
     Examples:

@@ -46,12 +46,12 @@ def command(
 ) -> None:
     """Put a backup back: journals into the folders that cluster.toml names (or --to), or onto the broker.
 
-    Every copy is checked first, as by `seriatim backup --check`. One that is damaged, or older than what the broker has
-    seen, or whose process runs, is refused. So is a folder in which there is something: move it away. A folder is put
-    back whole or not at all; if the command is ended in between, run it again.
+    Every copy is checked first, as by `seriatim backup --check`. A copy is refused if it is damaged, or older than what
+    the broker has seen, or if its process runs. A folder that is not empty is refused, too: move it away. A folder is
+    put back whole or not at all; if the command is interrupted, run it again.
 
-    With --streams everything that the broker kept is put back, too, where nothing of it is left: all is as it was when
-    the backup was made, and what came later is lost.
+    With --streams everything that the broker kept is put back, too, if nothing of it is left. Then everything is as it
+    was when the backup was made, and everything later is lost.
 
     \b
     Examples:

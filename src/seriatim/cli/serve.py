@@ -52,7 +52,7 @@ def command(
     """Run sequencer nodes of a cluster.
 
     The file names the broker, the nodes and their addresses; every process of the cluster is given the same file.
-    Without --node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one at once.
+    Without --node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one immediately.
 
     \b
     Examples:

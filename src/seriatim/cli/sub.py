@@ -95,8 +95,8 @@ def command(
     """Subscribe to topics and print events in their order.
 
     Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it
-    begins with what is published after it has joined; with it, where the subscriber of that name stopped. With --start
-    it begins with the past, in the order of all events, and then goes on without a gap.
+    begins with events published after it has joined; with it, where the subscriber of that name stopped. With --start
+    it begins with the past, in the order of all events, and then continues without a gap.
 
     \b
     Examples:

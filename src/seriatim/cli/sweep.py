@@ -37,8 +37,8 @@ def command(
     run with the seeds 1 to --seeds. With --table the rows come from a Parquet table with the columns experiment,
     parameters (a JSON object) and seed.
 
-    Every row runs in a process of its own. A run that fails, hangs or uses up all memory becomes a failure row, and the
-    others go on. Results are appended under OUT/results as Parquet. With the same --out again, only rows without a
+    Every row runs in a separate process. A run that fails, hangs or uses up all memory becomes a failure row, and the
+    others continue. Results are appended under OUT/results as Parquet. With the same --out again, only rows without a
     result are run.
 
     \b

@@ -38,17 +38,17 @@ class GapPolicy(Struct, frozen=True):
 
     @classmethod
     def wait(cls) -> "GapPolicy":
-        """Wait until somebody decides; `explain` says what is waited for."""
+        """Wait until somebody decides; `explain` says what the subscription waits for."""
         return cls("wait")
 
     @classmethod
     def skip(cls, after_s: float | None = None) -> "GapPolicy":
-        """Go on behind the gap and report it. `after_s`: how long to wait before asking after a missing number."""
+        """Continue after the gap and report it. `after_s`: how long to wait before asking for a missing number."""
         return cls("skip", after_s)
 
     @classmethod
     def raise_(cls, after_s: float | None = None) -> "GapPolicy":
-        """Raise GapError in the gap's place; iterating again goes on behind it."""
+        """Raise GapError in the gap's place; iterating again continues after it."""
         return cls("raise", after_s)
 
     def __post_init__(self) -> None:
@@ -85,9 +85,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes."""
 
     unread_events: int = 65_536
-    """Events that a subscription was notified of and the application has not taken. With more than that the broker is
-    asked to pause (what is on its way still comes), and with half of it to go on. And events that wait for others:
-    topics that are ahead are not read on."""
+    """Events that a subscription was notified of and the application has not taken. With more than that the client asks
+    the broker to pause (events on their way still come), and with half of it to continue. It also bounds events that
+    wait for others: topics that are ahead are not read further."""
 
     unread_bytes: int = 32 * 1024 * 1024
     """The same in bytes; what waits for others is counted in bytes with atoms only."""

@@ -117,7 +117,7 @@ class Source(ABC):
         raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
 
     async def seek(self, start: Start) -> None:
-        """Begin anew at another place of the past. Returns when everything before is dropped."""
+        """Begin again at another place of the past. Returns when everything before is dropped."""
         raise refusal("seek", self.substrate)
 
     async def caught_up(self) -> None:  # noqa: B027 - there may be no past
@@ -134,7 +134,7 @@ class Source(ABC):
         """Called when the inbox has room again."""
 
     def explain(self) -> Explanation:
-        """What is held back, and why."""
+        """The events that are held back, and why."""
         return Explanation()
 
     def metrics(self) -> SubscriptionMetrics:

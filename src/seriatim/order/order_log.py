@@ -106,7 +106,7 @@ class PassingOrder:
             ranges[0] = OrderedRange(ranges[0].topic, ranges[0].first + position - begin, ranges[0].last)
 
     def resume_at(self, position: Position) -> None:
-        """The order log has more than this node knows of: go on behind it."""
+        """The order log has more than this node knows of: continue after it."""
         state = self.state
         state.end = state.told = position
         state.ranges.clear()

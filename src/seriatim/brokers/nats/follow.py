@@ -69,7 +69,7 @@ class StampFollowing:
         self._followed: dict[Topic, Followed] = {}
 
     def follow(self, topic: Topic, who: Hashable, follower: Follower) -> None:
-        """Tell this port how far the stamps are, now and when they go on."""
+        """Tell this port how far the stamps are, now and when they advance."""
         each = self._followed.get(topic)
         if each is None:
             each = self._followed[topic] = Followed(topic)

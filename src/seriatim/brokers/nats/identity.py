@@ -46,7 +46,7 @@ def difference(answer: StreamAnswer, seen: int, known: Sighting) -> str | None:
 
 
 def is_another(answer: StreamAnswer, known: Sighting) -> bool:
-    """Whether a stream was made anew since that sighting, however far it has grown."""
+    """Whether a stream was created again since that sighting, however far it has grown."""
     if not known.created or not answer.created or answer.created == known.created:
         return False
     if known.created in continued(answer):

@@ -368,7 +368,7 @@ class OrderReading:
         self._deliver(OrderRead(found.after, found.ranges, question.version))
 
     async def _read(self, after: Position) -> OrderRead:
-        """What follows; nothing, if somebody has just deleted it or put an older copy in its place."""
+        """The following ranges; none, if somebody has just deleted it or put an older copy in its place."""
         try:
             return await self._log.read(after)
         except (InputError, StreamNotFound):

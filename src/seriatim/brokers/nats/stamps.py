@@ -191,7 +191,7 @@ class StampChannel:
         self._lanes.setdefault(topic, Lane()).log = log
 
     async def end(self, topic: Topic, last: Number, epoch: int) -> None:
-        """Forget the stamps of a topic, except how far they went: a log that is made anew goes on behind that.
+        """Forget the stamps of a topic, except how far they went: a new log continues after that.
 
         Call it when all of them are kept. ConnectionFailed: try again; it may be done already, or in part.
         """
@@ -342,7 +342,7 @@ class StampChannel:
             self._pump(topic, lane)
 
     def _find_end(self) -> None:
-        """Read where the stream ends once nothing is under way, and whether a later life has begun; then go on."""
+        """Read where the stream ends once nothing is under way, and whether a later life has begun; then continue."""
         if self._under_way or (self._finding_end is not None and not self._finding_end.done()):
             return
         self._finding_end = asyncio.get_running_loop().create_task(self._read_end())

@@ -40,7 +40,7 @@ class Early:
             self._unread.remove(unread)
 
     def behind(self) -> dict[Topic, Number]:
-        """What the bus publishes now comes behind these numbers."""
+        """Events that the bus publishes now come after these numbers."""
         for unread in self._unread:
             unread.give_what_was_read()
         return dict(self._given)

@@ -128,7 +128,7 @@ class Feed:
         self._driver.start()
 
     def end(self, error: BaseException) -> None:
-        """End at once: what was given and not taken is not handed out any more."""
+        """End immediately: events that were not taken are no longer handed out."""
         self._driver.end(error)
         self._fail(error)
 
@@ -205,7 +205,7 @@ class Feed:
     # ── back-pressure ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def regulate(self) -> None:
-        """Pause the broker, or let it go on."""
+        """Pause the broker, or let it continue."""
         room = self._inbox.room
         if self.is_paused:
             if room.is_half_free or self._goal is not None:
@@ -216,7 +216,7 @@ class Feed:
             self._port.pause()
 
     def _relieve(self) -> None:
-        """Stop reading topics whose events could only wait; go on when half of what may wait does."""
+        """Stop reading topics whose events could only wait; continue when only half of the allowed events wait."""
         share = self.view.share(self._limits)
         if share <= 1.0 and not self._blocked:
             return
@@ -232,7 +232,7 @@ class Feed:
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> list[HeldEvent]:
-        """What is held back, waiting for what."""
+        """The events that are held back, and what each waits for."""
         now = self._clock.now_ms()
         return [HeldEvent(self.address, each, (now - each.since) / 1000.0) for each in self.view.waits()]
 

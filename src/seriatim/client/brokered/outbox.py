@@ -189,7 +189,7 @@ class BrokerOutbox(Outbox):
         self._deadline = None
 
     def _flush(self, lane: Lane) -> None:
-        """Make a message of what has gathered, if none is under way."""
+        """Make a message from the gathered events, if none is under way."""
         lane.scheduled = False
         if lane.under_way is not None or not lane.queue or self._closed is not None:
             return
@@ -431,6 +431,6 @@ class BrokerOutbox(Outbox):
 
 
 def _known(unplaced: UnderWay) -> str:
-    """What is known of an event that has no place yet."""
+    """The known facts about an event that has no place yet."""
     topic = unplaced.events[0].topic
     return f"the event is stored as {topic} {unplaced.number}, and has no place in the order yet"

@@ -131,7 +131,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def empty_snapshot(lived: Lived) -> bytes:
-    """The journal of a subscription that begins anew."""
+    """The journal of a subscription that starts over."""
     return encode_snapshot(Snapshot([], [], 0, (0, 0), Within(), None, lived))
 
 

@@ -80,7 +80,8 @@ async def registered_durable(lives: Lives, name: str) -> DurableRecord | None:
 
 
 async def remove_registered(lives: Lives, name: str) -> None:
-    """Register a life that has ended and holds nothing. Who runs is fenced, and an earlier journal is refused."""
+    """Register a life that has ended and holds nothing. The running process is fenced, and an earlier journal is
+    refused."""
     claim = lives.claim("durable", name)
     try:
         last = await claim.look()
@@ -204,7 +205,7 @@ class DurableLife:
         self._task = self._loop.create_task(self._report())
 
     def reached(self, count: int) -> None:
-        """The journal has it that the application is so far."""
+        """The journal has recorded this progress of the application."""
         self._count = count
 
     def ends_for_good(self) -> None:
@@ -252,7 +253,8 @@ class DurableLife:
         await self._claim.close()
 
     async def _report(self) -> None:
-        """The broker hears at once what is held, and then every few seconds how far it is."""
+        """The broker hears immediately which topics are held, and then every few seconds how far the subscription
+        is."""
         told_at = -BEAT_S
         while not self._claim.lost.done():
             numbers, now = self._progress_numbers(), self._loop.time()

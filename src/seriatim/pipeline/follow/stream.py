@@ -112,7 +112,7 @@ class Follower:
         """Why the query ended, if the log was to blame."""
 
     def start(self, deliveries: DataFrame) -> StreamingQuery:
-        """Begin, or go on from the checkpoint. `deliveries` is a stream as `follow_deliveries` makes it."""
+        """Begin, or continue from the checkpoint. `deliveries` is a stream as `follow_deliveries` makes it."""
         options = self._options
         writer = deliveries.writeStream.foreachBatch(self._guarded).queryName("seriatim audit")
         writer = writer.option("checkpointLocation", files.join(options.checkpoint, "query"))

@@ -74,7 +74,7 @@ def would_have_seen(
     """All events of these topics, in a sequence that a subscriber of exactly these could have been notified of.
 
     `order`: the order log; without one, or if it is empty, `stamps` give the order. `since` is included. `until`: a
-    time is not included, numbers and positions are. `skip_gaps`: go on behind what order log or stamps lack.
+    time is not included, numbers and positions are. `skip_gaps`: continue after positions or stamps that are missing.
     """
     if not topics:
         raise InputError("topics", "no topic is named", "name at least one")

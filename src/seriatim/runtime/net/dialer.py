@@ -131,7 +131,7 @@ class Dialer:
         }
 
     def all_failed(self) -> bool:
-        """Whether every node that is not connected was looked for at each of its addresses, in vain."""
+        """Whether every node that is not connected was tried at each of its addresses, without success."""
         missing = [self._searches[node] for node in self._peers if node not in self._plugged]
         return all(search.failures > 0 for search in missing)
 
