@@ -1,4 +1,4 @@
-"""Copies of journals of nodes and durable subscriptions: what each is good for, and going on with it elsewhere."""
+"""Copies of journals of nodes and durable subscriptions: whether each may be used, and continuing from it elsewhere."""
 
 import shutil
 from pathlib import Path

@@ -62,7 +62,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.long
 def test_a_copy_of_a_node_under_load_and_one_after_a_kill(machine: Machine, tmp_path: Path) -> None:
-    """The first is older, and refused by `restore` and by `serve`; the second goes on on another machine."""
+    """The first is older, and refused by `restore` and by `serve`; the second continues on another machine."""
     early, late = tmp_path / "early", tmp_path / "late"
     topic = f"{machine.cluster}.orders"
     at = ("--url", machine.url, "--cluster", machine.cluster)

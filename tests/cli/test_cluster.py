@@ -1,4 +1,4 @@
-"""A cluster from one file: nodes in processes of their own, killed and started again, behind tokens and TLS."""
+"""A cluster from one file: nodes in separate processes, killed and started again, behind tokens and TLS."""
 
 import json
 import os

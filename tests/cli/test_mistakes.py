@@ -1,4 +1,4 @@
-"""What people get wrong first: every command says in one line what to do instead, before it starts anything large."""
+"""Frequent mistakes: every command says in one line what to do instead, before it starts anything large."""
 
 from pathlib import Path
 

@@ -158,7 +158,7 @@ def test_topics_that_share_a_bucket_move_together() -> None:
 
 
 def test_what_is_kept_to_undo_a_plan(tmp_path: Path) -> None:
-    """The rest of a plan adds nothing to what its beginning has written; another plan begins anew."""
+    """The rest of a plan adds nothing to what its beginning has written; another plan starts over."""
     path = tmp_path / "undo.toml"
 
     def kept(homes: dict[str, str], left: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is wrong with the options of `seriatim plan` and `seriatim workload` is said before Spark is started."""
+"""`seriatim plan` and `seriatim workload` report wrong options before Spark is started."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ async def broken(server: SequencerServer, words: str) -> None:
 
 @pytest.mark.parametrize("buckets", [0, 4])
 async def test_a_topic_goes_on_when_the_loss_of_its_stream_is_accepted(tmp_path: Path, buckets: int) -> None:
-    """Subscribers, durable or not, are told of a gap; order across topics goes on; a restart keeps it."""
+    """Subscribers, durable or not, get a gap; order across topics continues; a restart keeps it."""
     streams = {"buckets": buckets}
     async with running_server(tmp_path / "nats") as nats_server:
         homes = HOMES if not buckets else {}

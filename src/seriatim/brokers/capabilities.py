@@ -321,7 +321,7 @@ class BrokerServer(Protocol):
         """Start it and wait until it answers. ConnectionFailed says why it does not."""
 
     async def stop(self) -> None:
-        """End it in good order."""
+        """End it in an orderly way."""
 
     def kill(self) -> None:
         """End it at once."""

@@ -230,7 +230,7 @@ class Broker:
     def durable_journal(self, durable: str, *, cluster: str, replicas: int) -> FencedJournal | None:
         """The journal of the durable subscription of this name, if the broker has journals.
 
-        The subscription can then go on on another machine, and a second process with its name fences the first.
+        The subscription can then continue on another machine, and a second process with its name fences the first.
         """
         journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
         return journals.journal(_journal_name(durable), connects=True) if journals is not None else None

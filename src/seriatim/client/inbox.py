@@ -40,7 +40,7 @@ class Parcel(Struct, eq=False):
     news: Callable[[], None] | None = None
     next: int = 0
     notices: int = 1
-    begun: bool = False  # something of it was handed out, and what is left was made anew
+    begun: bool = False  # part of it was handed out, and the rest was packed again
     left_out: Sequence[Event] = ()
 
 

@@ -217,7 +217,7 @@ def with_attributes(headers: Mapping[str, str] | None, attributes: Attributes | 
 
 
 def check_pairs(events: Iterable[tuple[Topic, bytes]]) -> list[tuple[Topic, bytes]]:
-    """Topic and data of many events; the values are checked later, one by one."""
+    """Topic and data of many events; the values are checked later, individually."""
     try:
         return [(topic, data) for topic, data in events]
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ candidates: codes may be equal where values are not, and a box may have holes. T
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-LEAF_MAX = 16  # boxes that are looked at one by one
+LEAF_MAX = 16  # boxes that are searched linearly
 _DIMENSIONS_MAX = 64  # lower and upper bounds of as many attributes as a filter may have
 
 Codes: TypeAlias = tuple[int, ...]  # low, high of each attribute by turns; high is one that no value of the box exceeds

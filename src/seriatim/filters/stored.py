@@ -17,7 +17,7 @@ from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Key, Kind, after
 from seriatim.model import InputError
 
 TUPLE_MAX = 8  # holders of one filter that are kept in a tuple, which is smaller; more are kept in a dict
-GROUP_MAX = 16  # filters that are looked at one by one
+GROUP_MAX = 16  # filters that are searched linearly
 COPIES_MAX = FILTER_VALUES_MAX  # of one filter: as many as it may have values; if lists multiply, some are in the box
 PREFIX_MAX = 32  # characters of a prefix that is hashed; one way of comparing for each length in use
 

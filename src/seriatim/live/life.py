@@ -142,7 +142,7 @@ class NodeLife:
         self._said = records
 
     async def end(self) -> None:
-        """The driver has stopped in good order: say the last word."""
+        """The driver has stopped in an orderly way: register the last numbers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

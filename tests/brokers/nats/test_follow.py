@@ -1,4 +1,4 @@
-"""Following stamps on NATS: what a plain subscription loses or is told by others."""
+"""Following stamps on NATS: messages that a plain subscription loses, or gets from others."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A stream that was deleted and made anew is known from the one before it, however fast it grows."""
+"""A stream that was deleted and created again is distinguished from the earlier one, however fast it grows."""
 
 import json
 

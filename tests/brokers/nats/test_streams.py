@@ -1,4 +1,4 @@
-"""Streams: made by several at once, owned by others, trimmed, holed, deleted and made anew."""
+"""Streams: created by several at once, owned by others, trimmed, with holes, deleted and created again."""
 
 import asyncio
 import time

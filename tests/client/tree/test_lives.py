@@ -113,7 +113,7 @@ async def test_a_second_process_with_another_folder_is_refused(
 async def test_two_that_start_together_are_told_which_one_it_is(
     cluster: AbstractAsyncContextManager[Buses], tmp_path: Path
 ) -> None:
-    """Without lives each of them asked the nodes in vain, and timed out."""
+    """Without lives each of them asked the nodes without an answer, and timed out."""
     async with cluster as bus_of, bus_of() as bus:
         buses = [bus_of(journals=tmp_path / name) for name in ("one", "two")]
         both = [each.subscribe("a", durable="d") for each in [await each.__aenter__() for each in buses]]

@@ -1,4 +1,4 @@
-"""Whatever a client says, only that client hears of it: with the reason, and nobody else is harmed."""
+"""Bad input of a client gives an error with the reason to that client only, and harms nobody else."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is let in by a running peer, and what ends a connection: real sockets, and nobody else is affected."""
+"""Which connections a running peer admits, and what ends a connection: real sockets, and nobody else is affected."""
 
 import asyncio
 from collections.abc import AsyncIterator

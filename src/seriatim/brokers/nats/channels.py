@@ -23,7 +23,7 @@ from seriatim.model import UNREADABLE, Node, Number, RemoteError, Topic
 if TYPE_CHECKING:
     from seriatim.brokers.nats.jetstream import JetStreamBroker
 
-END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this message
+END = "Seriatim-Removed"  # the topic was removed: a new log begins after the number of this message
 _BEGINNING = b"{"  # stamps are an array in MessagePack, and never begin so
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 

@@ -161,7 +161,7 @@ class LogListening(TopicListening):
             self._hole = asyncio.get_running_loop().create_task(self._look_at_hole(position))
 
     async def _look_at_hole(self, position: int) -> None:
-        """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
+        """Positions from the one after the last up to `position` are missing: trimmed, or deleted individually."""
 
         async def state() -> StreamState:
             return (await self._api.info(await self._streams.log(self.topic))).state

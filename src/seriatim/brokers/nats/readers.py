@@ -145,7 +145,7 @@ class Reader:
         if self._subject is not None:
             config["filter_subject"] = self._subject
         await api.create_consumer(self.stream, name, config)
-        answer = await api.info(self.stream)  # afterwards: a stream that is made anew from here on has no such consumer
+        answer = await api.info(self.stream)  # afterwards: a stream that is created from here on has no such consumer
         known = Sighting(self._created, stored_at(self._stored_at))
         if (problem := difference(answer, self.position - 1, known)) is not None:
             api.delete_consumer(self.stream, name)

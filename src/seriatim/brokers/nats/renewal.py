@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 async def renew(message: Renew, streams: Streams, stream: str, known: Iterable[str]) -> Renewed:
-    """Let the log of a topic continue at `message.first`. `known`: when its streams of before were created."""
+    """Let the log of a topic continue at `message.first`. `known`: when its earlier streams were created."""
     api, first, before = streams.api, message.first, [each for each in known if each]
     try:
         answer = await api.info(stream)

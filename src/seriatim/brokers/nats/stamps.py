@@ -53,7 +53,7 @@ ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 READ_TOGETHER = 256  # topics whose last stamps are asked for at once
 LOG = "Seriatim-Log"
-NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
+NOTICED_S = 60.0  # within this time a home has noticed that a log was created again, and stamps no more
 
 
 class Lane(Struct):

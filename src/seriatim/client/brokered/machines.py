@@ -92,7 +92,7 @@ class SubscriberView(ABC):
         return frozenset()
 
     def waits(self) -> list[Waiting]:
-        """The messages that wait, one by one, where that is known."""
+        """The waiting messages, individually, if they are known."""
         return []
 
     def oldest_since(self) -> float | None:

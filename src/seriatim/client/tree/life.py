@@ -51,7 +51,7 @@ class DurableRecord(Struct, frozen=True):
     """The registered state of a durable subscription.
 
     `epoch`: of its last life. `where`: process, host and journal. `acknowledged`: of each topic it holds, up to which
-    number. `told_at`: when it reported this, in seconds. `is_ended`: the life ended in good order.
+    number. `told_at`: when it reported this, in seconds. `is_ended`: the life ended in an orderly way.
     """
 
     name: str

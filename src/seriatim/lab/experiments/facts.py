@@ -89,7 +89,7 @@ def _sample(measure: str, where: Where, is_within: Callable[[float], bool]) -> J
 
 
 def means(measure: str, points: Sequence[Where], verdict: Verdict) -> Judge:
-    """Judge the means at these points, which `verdict` gets one by one."""
+    """Judge the means at these points; `verdict` gets them as separate arguments."""
     return lambda results: verdict(*(results.mean(measure, point) for point in points))
 
 

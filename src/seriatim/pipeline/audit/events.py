@@ -183,7 +183,7 @@ def chains(all_events: DataFrame) -> DataFrame:
 def fill_keys(rows: DataFrame) -> DataFrame:
     """An event that nobody was notified of has no key of its own: that of its publisher's previous event, or next."""
     own = Window.partitionBy("chain")
-    # Both frames begin at the beginning: one that goes on to the end is made anew for every row.
+    # Both frames begin at the first row: a frame that reaches to the last row is computed again for every row.
     earlier = F.last("k", ignorenulls=True).over(own.orderBy("rank").rowsBetween(Window.unboundedPreceding, -1))
     later = F.last("k", ignorenulls=True).over(own.orderBy(F.desc("rank")).rowsBetween(Window.unboundedPreceding, -1))
     return rows.withColumn("k", F.coalesce("k", earlier, later, F.lit(float("-inf"))))

@@ -42,7 +42,7 @@ _Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
 
 class Tables(NamedTuple):
-    """A history as DataFrames in the columns of `schemas.py`. Unknown tables are None; deliveries are always known.
+    """A history as DataFrames in the columns of `schemas.py`. An unknown table is None; deliveries are always known.
 
     `files`: the Parquet files that hold the deliveries, these rows and no others; none, if it is not so simple. If an
     audit can open them, it reads them by itself, which is faster.

@@ -99,7 +99,7 @@ class RootedOrder(Ordering):
         return self._may_tell(direction, origin)
 
     def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
-        """Whether to hear at once that it has turned, so that the publisher's next need not follow it in vain.
+        """Whether to hear at once that it has turned, so that the publisher's next need not follow it needlessly.
 
         That is so of publishers of which that was seen. What is wanted on the way back comes back in any case.
         """
@@ -303,7 +303,7 @@ class CentralOrder(RootedOrder):
         return True
 
     def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
-        return False  # nothing ever follows in vain
+        return False  # nothing ever follows needlessly
 
     def _may_tell(self, client: Address, origin: Address) -> bool:
         return False

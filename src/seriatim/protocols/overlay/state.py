@@ -121,7 +121,7 @@ class BrokerState(Struct, array_like=True):
     serial: int = 0
     clock: Clock = 0
     turned: dict[Address, list[Key]] = field(default_factory=dict)  # by child: it climbed from there; not told yet
-    uneven: set[Address] = field(default_factory=set)  # publishers of which one had to follow another in vain
+    uneven: set[Address] = field(default_factory=set)  # publishers of which one had to follow another needlessly
 
 
 class ClientState(Struct, array_like=True):

@@ -72,7 +72,7 @@ class Born(Struct, frozen=True, tag=True):
 
     births: int
     rejoining: tuple[Topic, ...] = ()
-    forgot: bool = False  # the process died; what it was notified of before, it may be notified of again
+    forgot: bool = False  # the process died, so it may be notified of the same events again
 
 
 class Rejoined(Struct, frozen=True, tag=True):

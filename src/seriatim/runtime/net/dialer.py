@@ -227,7 +227,7 @@ class Search:
         self._missing = asyncio.Event()
         self._missing.set()
         self._dialer = dialer
-        self.failures = 0  # rounds of all addresses, in vain
+        self.failures = 0  # rounds of all addresses without success
         self._next = 0
         self._found_at = 0.0
         self._loop = asyncio.get_running_loop()

@@ -44,7 +44,7 @@ class SystemReport(Struct, frozen=True, kw_only=True):
     version: int = VERSION
     waits: list[str] = field(default_factory=list)
     left_out: int = 0  # further waits that are not listed
-    problems: list[str] = field(default_factory=list)  # what does not work now; programs of before tell none
+    problems: list[str] = field(default_factory=list)  # what does not work now; earlier programs report none
 
 
 Description = TypeVar("Description", bound=SystemDescription)

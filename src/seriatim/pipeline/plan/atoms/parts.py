@@ -115,7 +115,7 @@ def spanning_forest(a: Ids, b: Ids, ranks: Ids) -> Ids:
 
 
 def _fallen_apart(a: Ids, b: Ids, degrees: Ids, ranks: Ids, components: Ids, part_max: int) -> tuple[Ids, Flags]:
-    """Groups come back one by one, the weakest first. In a component that then has a part too large, no more do."""
+    """Groups come back one after the other, the weakest first, until a part of the component becomes too large."""
     weaker: dict[int, list[int]] = {}  # neighbours of a group, in the forest, that come back before it
     for one, other in zip(a.tolist(), b.tolist(), strict=True):
         first, second = (one, other) if ranks[one] < ranks[other] else (other, one)
