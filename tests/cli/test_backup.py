@@ -183,7 +183,7 @@ def test_what_is_wrong_is_named_before_anything_is_changed(machine: Machine, tmp
             "there is no journal in it",
         ),
         (("restore", copy, "--config", other.file), 2, f"the backup is of cluster '{machine.cluster}'"),
-        (("restore", copy, "--url", machine.url), 2, "it is not said where the journal of node root belongs"),
+        (("restore", copy, "--url", machine.url), 2, "where the journal of node root belongs is not known"),
         (("restore", copy, *file, "--node", "eu"), 2, "the backup has none of 'eu'; it has node root"),
         (("restore", copy, *file, "--streams"), 2, "this backup has journals only"),
         (("restore", copy, *file), 2, f"{machine.journal}: there is a journal in it"),

@@ -140,7 +140,7 @@ def test_a_root_that_is_away_is_named(tmp_path: Path) -> None:
             words = ("--cluster", "half", "--url", ready["url"], "--timeout", "1")
             code, _, error = run("move", "orders", "--to", "root", *words)
             assert code == 1
-            assert "the root root does not answer on _half.admin.root; start it, and ask again" in error
+            assert "the root root does not answer on _half.admin.root; start it, and repeat the command" in error
             plan = tmp_path / "plan.toml"
             plan.write_text('[homes]\norders = "root"\n')
             code, _, error = run("apply", plan, *words)

@@ -110,7 +110,7 @@ def _node(kept: KeptJournal, contents: Contents, last: Life, behind_broker: str)
         return _older(last, older, "`seriatim serve --heal` where it works (docs/guarantees.md, A lost journal)")
     if not is_counted:
         text = (
-            f"it is of epoch {epoch}, the last one; but records of stations are not counted. Use it if it was "
+            f"of epoch {epoch}, the last one; but records of stations are not counted. Use it if it was "
             f"copied after the last life ended ({last.where}, since {last.since}), from the journal of that life"
         )
         return Verdict(word="unknown", text=text)

@@ -47,7 +47,7 @@ GROUPS = {
         "report": "Make one page of runs, experiments and plans.",
         "archive": "Archive what is on the broker as Parquet, each row exactly once.",
         "replay": "Replay an archive: what a subscriber saw, or would have seen.",
-        "plan": "Choose the tree and the homes of topics; show what couplings cost.",
+        "plan": "Choose the tree and the homes of topics; show costs.",
         "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
         "workload": "Make up subscriptions, publications or deliveries, of any size.",
     },

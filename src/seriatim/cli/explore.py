@@ -28,7 +28,7 @@ def command() -> None:
       tree     one order fits what everybody sees (pairwise worlds: what any two see), nothing comes twice,
                nothing is lost, nobody waits forever; reactions come after what they react to
       atoms    the same
-      vcube    a cause comes before its effect; the same without TNO
+      vcube    a cause comes before its effect; nothing comes twice, nothing is lost, nobody waits forever
       overlay  the same as tree, each publisher's own order, and numbers without holes under every filter
 
     \b
