@@ -146,7 +146,7 @@ def test_a_root_that_is_away_is_named(tmp_path: Path) -> None:
             code, _, error = run("apply", plan, *words)
             assert code == 1
             assert "stopped after 0 of 1 topics: the root root does not answer" in error
-            assert f"`seriatim apply {plan}` goes on, `seriatim apply {plan} --undo` moves back" in error
+            assert f"`seriatim apply {plan}` continues, `seriatim apply {plan} --undo` moves the topics back" in error
 
 
 def test_topics_that_share_a_bucket_move_together() -> None:

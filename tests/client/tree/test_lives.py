@@ -330,7 +330,7 @@ async def test_a_name_whose_journal_and_registered_life_are_lost_is_refused_by_t
 
 async def test_bad_arguments() -> None:
     async with world() as w, w.bus() as bus:
-        with pytest.raises(InputError, match="only a durable subscription has a journal"):
+        with pytest.raises(InputError, match="only a durable subscription can start over"):
             bus.subscribe("a", accept=True)
         with pytest.raises(InputError, match="accept: expected a bool"):
             bus.subscribe("a", durable="d", accept="yes")  # type: ignore[arg-type]

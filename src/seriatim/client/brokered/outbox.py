@@ -137,7 +137,7 @@ class BrokerOutbox(Outbox):
         """Stop. Events that are not published fail."""
         for unplaced in self._all_unplaced():
             self._fail(unplaced.events, Closed(f"the bus was closed; {_known(unplaced)}"))
-        self.end(Closed("the bus was closed before the broker had confirmed this event; whether it has it is unknown"))
+        self.end(Closed("the bus was closed before this event was confirmed; whether the broker has it is unknown"))
         self._switchboard.unplug(self.name)
         await self._driver.stop()
         await self._port.close()
@@ -293,7 +293,7 @@ class BrokerOutbox(Outbox):
         """Whether events have their place cannot be known. Those that wait for it fail; the next one tries again."""
         self._driver.deliver(APPLICATION, Unfollow(topic))
         for unplaced in self._unplaced.pop(topic, ()):
-            problem = f"{_known(unplaced)}, and when it has one cannot be known: {error}"
+            problem = f"{_known(unplaced)}, and when it gets one cannot be known: {error}"
             self._fail(unplaced.events, RequestRefused(f'{problem}; confirm="stored" does not ask for it'))
 
     def _withdraw(self, under_way: UnderWay) -> None:
@@ -376,7 +376,7 @@ class BrokerOutbox(Outbox):
     def _sweep_message(self, under_way: UnderWay, now: float) -> None:
         topic = under_way.events[0].topic
         reason = f"waited {self._timeout_s} s for the broker to confirm an event of {topic}"
-        self._sweep_events(under_way, now, f"{reason}; whether it has it is unknown{self._why(topic)}")
+        self._sweep_events(under_way, now, f"{reason}; whether the broker has it is unknown{self._why(topic)}")
         if under_way.unanswered == 0:
             self._withdraw(under_way)
             self._settle(under_way, TimedOut("given up"))
