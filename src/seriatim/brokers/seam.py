@@ -205,7 +205,7 @@ class Broker:
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
     tells_lives: bool = False  # `Begin` is answered, and what earlier epochs of the node stamp and order is refused
-    has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
+    has_stages: bool = False  # `Staged` is passed on to listeners. If not, only finished stamps are published
     removes_topics: bool = False  # `Discard` is carried out
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 

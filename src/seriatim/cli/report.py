@@ -122,7 +122,7 @@ def _read(
         if any(is_spark.values()):
             show_progress("starting Spark")
             session = stack.enter_context(session_of(options, "report"))
-            session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+            session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         for source, kind in kinds:
             show_progress(f"reading {source}")
             if kind == "audit":

@@ -89,7 +89,7 @@ class Monitor:
                     self._waiting.remove(waiting)
                     if not waiting[1].done():
                         waiting[1].set_result(time.monotonic())
-        except SeriatimError as error:  # nothing will ever come: whoever waits is told why
+        except SeriatimError as error:  # nothing will ever come: waiting callers are told why
             for _, future in self._waiting:
                 if not future.done():
                     future.set_exception(error)

@@ -433,7 +433,7 @@ class NatsLink:
                     else:
                         await item(client)
                 except nats.errors.ConnectionClosedError:
-                    return  # whoever waits is told when everything is forgotten
+                    return  # waiting callers are told when everything is forgotten
                 except OSError as error:
                     self._last_problem = str(error)
                     return

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BLOCK = 8_192  # numbers in a block of slots
-EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
+EMPTY_BLOCKS_MAX = 16  # this many empty ones in a row, twice the largest ticket, end the search for higher numbers
 
 
 def slot_subject(names: Names, topic: Topic, number: Number) -> str:

@@ -208,7 +208,7 @@ class OrderChannel:
             except StreamNotFound:
                 self._streams.forget_other(stream)
             except SeriatimError:
-                continue  # the server is away, or refuses: whoever writes is told
+                continue  # the server is away, or refuses: the writer is told
             if not self._busy and self._last == known and (self._end or 0) != end:
                 self._last = self._end = None  # read back before the next write
                 self._deliver(OrderKept(end))
@@ -316,7 +316,7 @@ class NatsOrderLog:
         state = (await self._api.info(self._stream)).state
         low, high = state.first_seq, state.last_seq
         position, number = self._known
-        if low <= number <= high and position <= after:  # reading goes on, nearly always
+        if low <= number <= high and position <= after:  # reading continues, nearly always
             low = number
             stored = await self._message(number + 1)
             if stored is None or decode_order(stored.data).after > after:
@@ -347,7 +347,7 @@ class OrderReading:
 
     def ask(self, question: ReadOrder) -> None:
         if question == self._question and self._task is not None and not self._task.done():
-            return  # a repeat; to begin anew each time might never come to an end
+            return  # a repeat; beginning again each time might never end
         self.close()
         self._question = question
         self._task = asyncio.get_running_loop().create_task(self._answer(question))

@@ -272,7 +272,7 @@ class Watcher:
         if self._closed or each.dropped:
             return
         if reply is None:
-            if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
+            if self._link.is_up:  # no answer in time; without a connection everything starts over when there is one
                 self._ask_soon(each, RETRY_S)
         elif isinstance(reply, RequestRefused):
             self._refuse(each, reply)

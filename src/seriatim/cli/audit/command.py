@@ -194,7 +194,7 @@ def _audit_on_spark(
         from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
         from seriatim.pipeline.logs import history_of, read_order, read_tables, write_table
 
-        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+        session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         _tell(began, "reading")
         tables = read_tables(session, path, mapping)
         order_log = options["order_log"]

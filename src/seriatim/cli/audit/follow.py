@@ -87,7 +87,7 @@ def follow(
         query = follower.start(deliveries)
         try:
             follower.wait(query)
-        except KeyboardInterrupt:  # a good end: the next start goes on from the checkpoint
+        except KeyboardInterrupt:  # an orderly end: the next start continues from the checkpoint
             pass
         finally:
             query.stop()

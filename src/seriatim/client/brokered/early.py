@@ -13,7 +13,7 @@ from seriatim.client.inbox import Inbox
 from seriatim.model import Number, Topic
 from seriatim.protocols.with_broker import StampedTo
 
-UNREAD_MAX = 4_096  # early events in one inbox that are told from those that were read
+UNREAD_MAX = 4_096  # early events in one inbox that are distinguished from those that were read
 
 
 class Early:

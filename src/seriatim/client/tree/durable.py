@@ -244,7 +244,7 @@ class DurableSubscriber:
         self._position: Position | None = None  # the same in the past
         if state.reading is not None:
             self._done, self._position = dict(state.reading.read_to), state.reading.told
-        self._earlier = 0  # of `_open`, so many are from before the latest beginning in the past
+        self._earlier = 0  # how many of `_open` are from before the latest beginning in the past
 
     @property
     def acknowledged(self) -> dict[Topic, Number]:

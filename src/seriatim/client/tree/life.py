@@ -36,7 +36,7 @@ from seriatim.model import Behind, ConnectionFailed, Fenced, Number, SeriatimErr
 
 logger = logging.getLogger(__name__)
 
-REPORT_S = 2.0  # how often it is told how far the application is, if it is further
+REPORT_S = 2.0  # how often the application's progress is reported, if there is any
 BEAT_S = 60.0  # … and if it is not
 TRUST_S = 6.0  # how long after a confirmation something may be handed out
 MARGIN_S = 1.0  # longer than clocks can differ in that time

@@ -222,7 +222,7 @@ class TreeWorld:
         assert isinstance(subscriber, Subscriber)
         wanted, holds = self._wanted[name], subscriber.topics
         self._commands.pop(name, None)
-        self.recorder.joining(name, holds)  # the change that was under way goes on
+        self.recorder.joining(name, holds)  # the change that was under way continues
         if wanted != holds:
             self._change(name, frozenset(wanted - holds), holds - wanted)
 

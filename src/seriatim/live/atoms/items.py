@@ -58,7 +58,7 @@ class ItemPort:
         write = Write(topic, slot, {}, Event(id, topic, self._station, encode_item(item)))
         try:
             self._port.send(write)
-        except SeriatimError as error:  # a broker must not raise; if it does, the station goes on
+        except SeriatimError as error:  # a broker must not raise; if it does, the station continues
             self._refused(write, error)
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ BACKLOG_MAX = 20_000  # inputs that may wait for the journal before nothing more
 LOOKS = 4  # within the shortest time that is watched for
 NAME_CHARACTERS_MAX = 256
 FRAME_OVERHEAD_BYTES = 256 * 1024  # a filter, an id and what is around an event
-FORGOTTEN = b"forgotten"  # in a refusal: start anew
+FORGOTTEN = b"forgotten"  # in a refusal: start over
 
 
 class LiveBroker(SystemHost[BrokerNode, Founded]):

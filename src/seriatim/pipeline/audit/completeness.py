@@ -225,7 +225,7 @@ def with_first_missing(judged: DataFrame, placed: DataFrame, places: DataFrame) 
     return due_first.join(names, ["t", "gone_rank"])
 
 
-# What may be doubtful about a subscription, in the reference auditor's order, and how it is told. Two need more.
+# The possible doubts about a subscription, in the reference auditor's order, and their texts. Two need more.
 MAY_BE_LOST, NOT_YET = 2, 5
 STAY_DOUBTS: dict[int, tuple[str, str]] = {
     0: ("rows > numbered", "events without a number, so a gap would not be noticed"),

@@ -13,7 +13,7 @@ from seriatim.pipeline.audit.reporting import doubts
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
-FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: what nobody published is told first
+FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: unpublished events are reported first
 
 
 def found(

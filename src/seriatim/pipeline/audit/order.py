@@ -63,7 +63,7 @@ class Walked(NamedTuple):
     tied: DataFrame | None
     holes: DataFrame | None
     covered: DataFrame | None  # k, reach; perhaps there are none
-    covered_max: int  # at most so many
+    covered_max: int  # at most this many
     covered_rows: int  # of deliveries
     keys: Keys | None  # of all events that have one, where they are known here
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Number, Position, Topic
 
-CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two
+CHUNK_BITS = 16  # this many numbers of a log are given their places at a time, as a power of two
 RANGES = "log string, first long, last long, key long, rises boolean, position long"
 
 

@@ -19,9 +19,9 @@ from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.link import Link
 from seriatim.protocols.machine import Payload
 
-REPORT_MS = 200.0  # how often who is full says so again: topics may have come
+REPORT_MS = 200.0  # how often a full station says so again: topics may have come
 GATES = ""  # nobody's address
-BELIEVED_MS = 5 * REPORT_MS  # who was full and says nothing for so long may be gone
+BELIEVED_MS = 5 * REPORT_MS  # a station that was full and says nothing for this long may be gone
 
 
 @dataclass(slots=True, eq=False)

@@ -56,7 +56,7 @@ def plan_growth(
     if replaces not in coupled:
         replaces = None
     base, joins = _place(graph, coupled)
-    entered = set(graph.way(base)) if base is not None else set()  # where groups may go on to, from the chain
+    entered = set(graph.way(base)) if base is not None else set()  # where groups may continue to, from the chain
     crossing = {other for other in coupled if base is not None and _goes_on(graph, other, base, entered)}
     order = sorted(coupled, key=lambda other: (other != replaces, other in crossing, other))
     growth = Growth(group, Route(members), [atom_of(group, other) for other in order])

@@ -18,7 +18,7 @@ from seriatim.protocols.vcube import VCubeOptions, address_of
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
 
 TOPIC = "A"
-PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find out who is dead
+PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find the dead peers
 LOSSES = 1_000  # of what a dead peer sent, all of it
 HURRIED = 0.02  # after a step: something slow arrives
 
