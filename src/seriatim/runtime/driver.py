@@ -88,9 +88,7 @@ class Driver:
         self._appending_since: float | None = None  # that append
         self._released = 0
         self._releasing = False
-        self._settling: deque[tuple[int, asyncio.Future[None]]] = (
-            deque()
-        )  # callers that wait until this many were released
+        self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()  # callers, and the count each waits for
         self._dirty = asyncio.Event()
         self._awaited = False  # somebody waits for what is gathered, and the commit knows
         self._someday: asyncio.TimerHandle | None = None  # an append that nobody waits for
