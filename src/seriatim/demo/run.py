@@ -154,7 +154,7 @@ async def _connected(url: str, children: Children, monitor: Monitor) -> AsyncIte
     farewell_s = INTERRUPTED_S
     try:
         await _while_alive(children, bus.__aenter__())
-        everything = await bus.subscribe(*HOMES).__aenter__()
+        everything = await _while_alive(children, bus.subscribe(*HOMES).__aenter__())
         watching = asyncio.create_task(monitor.watch(everything))
         yield bus
         farewell_s = CLOSE_S

@@ -478,3 +478,11 @@ async def test_a_stamp_that_was_refused_is_not_passed_over() -> None:
         names_known.know(large.entries)
         assert decode_stamps(first.data or b"", "a", names_known)[0] == large
         await plain.close()
+
+
+async def test_of_many_processes_that_register_a_layout_at_once_one_succeeds() -> None:
+    for _ in range(8):
+        async with jetstream_world() as world:
+            brokers = [await world.connect() for _ in range(6)]
+            versions = await asyncio.gather(*(each.register("layout").write(b"mine", 0) for each in brokers))
+            assert sorted(versions, key=bool) == [None] * 5 + [1]

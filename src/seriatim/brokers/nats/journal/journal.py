@@ -204,13 +204,15 @@ class NatsJournal:
         """Read up to `last`, and put everything together. `complete`: the message at `last` must be there.
 
         The previous writer may take a snapshot meanwhile and purge the messages that it replaces. Then reading starts
-        again behind that snapshot.
+        again behind that snapshot, and goes on up to the message that completes it.
         """
         readings = 0
         give_up_at = time.monotonic() + self._patience_s
         while True:
-            first = await self._stream.first_needed()
-            messages |= await self._stream.read(max([first - 1, *messages]) + 1, last)
+            snapshot = replaced, completed = await self._stream.newest_snapshot()
+            if not complete:
+                last = max(last, completed)
+            messages |= await self._stream.read(max([replaced, *messages]) + 1, last)
             if complete and last not in messages:  # a replica that is behind
                 if time.monotonic() > give_up_at:
                     raise damage(self._stream.name, last, "was acknowledged but is not there")
@@ -219,7 +221,7 @@ class NatsJournal:
             try:
                 return assemble(self._stream.name, {at: each for at, each in messages.items() if at <= last})
             except JournalError:
-                if await self._stream.first_needed() == first:
+                if await self._stream.newest_snapshot() == snapshot:
                     readings += 1
                 if readings == READINGS_MAX or time.monotonic() > give_up_at:
                     raise
