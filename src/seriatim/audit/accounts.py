@@ -212,7 +212,7 @@ def _check_subscription(
 
 
 def _last_owed(got: dict[Place, Delivery], after: Place, end: Number | None) -> Place:
-    """Up to where events are owed: the last one notified, or all of number `end`.
+    """Up to where the subscriber must get events: the last one notified, or all of number `end`.
 
     Who leaves in the middle of a message has its end there: what follows in the message it was notified of last is not
     owed.
@@ -223,7 +223,7 @@ def _last_owed(got: dict[Place, Delivery], after: Place, end: Number | None) -> 
 
 
 def _has_holes(owed: list[Place], start: Number, last: Number) -> bool:
-    """Whether there are numbers, or indices within a number, that no row tells of."""
+    """Whether there are numbers, or indices within a number, that no row mentions."""
     indices: dict[Number, int] = {}  # the highest one, plus one
     for number, index in owed:
         indices[number] = index + 1

@@ -296,7 +296,7 @@ def order_repeat(first: Placed, again: Placed) -> Anomaly:
 
 
 def position_mismatch(placed: Placed) -> Anomaly:
-    """A subscriber was told another position than that of the order log."""
+    """A subscriber was given another position than that of the order log."""
     row = placed.row
     what = f"position {row.order_position} for {row.event_id}, which the order log has at {_shown(placed.key)}"
     return Anomaly("position-mismatch", f"{row.subscriber} was told {what}", (row, placed.by))

@@ -82,7 +82,7 @@ class OrderLog:
         return found if found is not None and number <= found.last else None
 
     def faults(self) -> Iterator[Anomaly]:
-        """What is wrong with the order log itself: positions first, then the numbers of each topic."""
+        """The defects of the order log itself: positions first, then the numbers of each topic."""
         before: Placement | None = None
         for row in self._rows:
             if before is not None and row.position != end_of(before) + 1:

@@ -132,7 +132,7 @@ class Findings:
         return self._shown[name] < self.limit
 
     def add(self, name: str, sentence: str, witness: tuple[Row, ...]) -> None:
-        """Show an anomaly. Whoever finds it also counts it, wanted or not."""
+        """Show an anomaly. A check that finds one also counts it, wanted or not."""
         self.show(Anomaly(name, sentence, witness))
 
     def show(self, anomaly: Anomaly) -> None:
@@ -141,7 +141,7 @@ class Findings:
         self.anomalies.append(anomaly)
 
     def listed(self) -> list[Anomaly]:
-        """What is shown, by name, weakest guarantee first."""
+        """The shown anomalies, by name, weakest guarantee first."""
         names = list(BREAKS)
         return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
 
@@ -154,7 +154,7 @@ class Findings:
             self.doubts.setdefault(name, {}).setdefault(reason, count)
 
     def verdict(self, guarantee: str, valid_reason: str) -> Verdict:
-        """What follows for one guarantee: the one rule that makes verdicts."""
+        """The verdict for one guarantee: the only rule that makes verdicts."""
         below = implied_by(guarantee)
         broken = [
             f"{name} ({self.counts[name]:,})"
@@ -183,7 +183,7 @@ class Findings:
         out_of_order: int,
         order: tuple[str, ...] | None = None,
     ) -> Report:
-        """What follows from all that was found."""
+        """The verdicts that follow from all findings."""
         valid_reason = f"no violation in {extent(deliveries, subscribers)}"
         verdicts = {name: self.verdict(name, valid_reason) for name in GUARANTEES}
         return Report(

@@ -86,7 +86,7 @@ def _never_heard(kept: KeptJournal) -> Verdict:
 
 
 async def _why_behind_broker(contents: Contents, broker: Broker, node: str) -> str:
-    """What the broker keeps that a node of a tree has forgotten in this copy."""
+    """Evidence on the broker that a node of a tree has forgotten something in this copy."""
     machine = contents.machine
     if machine is None:
         return ""

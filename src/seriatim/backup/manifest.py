@@ -47,7 +47,7 @@ class KeptJournal(Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """What it is of, for people."""
+        """The name of the copied process, for people."""
         words = {"tree": "node", "atoms": "station", "overlay": "broker", "durable": "durable subscription"}
         return f"{words[self.system]} {self.name}"
 
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def damage_of(folder: Path, files: list[FileCopy]) -> str:
-    """What is wrong with these files; empty: they are as they were written."""
+    """The problem of these files; empty: they are as they were written."""
     for each in files:
         path = folder / each.name
         try:

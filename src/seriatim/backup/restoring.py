@@ -37,7 +37,7 @@ class PutBack(Struct):
 
 
 async def judged(folder: Path, manifest: Manifest, broker: Broker | None, not_asked: str) -> list[Verdict]:
-    """What each journal of a backup is good for. JournalError: a file of what the broker kept is damaged."""
+    """The verdict for each journal of a backup. JournalError: a file of what the broker kept is damaged."""
     await asyncio.to_thread(_check_parts, folder, manifest)
     return [await judge(folder, kept, broker, not_asked) for kept in manifest.journals]
 

@@ -57,7 +57,7 @@ class Records(Protocol):
     """Small records that every client of the broker can read."""
 
     async def keep(self, name: str, data: bytes) -> None:
-        """Keep this under the name, in place of what was there."""
+        """Keep this under the name, replacing the earlier value."""
 
     async def kept(self, name: str) -> bytes | None:
         """The last record under this name. None: there is none."""
@@ -216,7 +216,7 @@ class RowChannel(Protocol):
         """Wait until the broker has everything. LogError: it does not have it in that time."""
 
     async def read(self) -> list[bytes]:
-        """What this client has written before, message by message."""
+        """The earlier messages of this client, individually."""
 
     def close(self) -> None:
         """Hand over no more; what waits is forgotten."""
@@ -235,7 +235,7 @@ class ReplayPlace(Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> "ReplayPlace":
-        """What `str` gives. ValueError: it is something else."""
+        """The text for `str`. ValueError: it is something else."""
         order_key, log, number, index = text.split(" ")
         return cls(int(order_key), log, int(number), int(index))
 

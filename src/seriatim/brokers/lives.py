@@ -89,7 +89,7 @@ class Claim(Protocol):
         """Have the name from now on. Fenced: somebody has registered since the last look, or has a later epoch."""
 
     async def say(self, numbers: Mapping[str, int], *, is_ended: bool = False) -> None:
-        """Keep these numbers in place of those said before. Fenced: another life has the name; nothing was kept."""
+        """Register these numbers, replacing the earlier ones. Fenced: another life has the name; nothing was kept."""
 
     async def check(self) -> None:
         """Look whether this life still has the name. Fenced: it has not. Looked at by itself now and then."""

@@ -144,7 +144,7 @@ class Inbox:
         return parcel.gap if self._show_gaps else None
 
     def skip_empty(self) -> None:
-        """Finish parcels at the front that have nothing to hand out, so that news behind them are told now."""
+        """Finish parcels at the front that have nothing to hand out, so that notices behind them are delivered now."""
         try:
             while self._parcels and not self._has_item(self._parcels[0]):
                 self._pass_by()

@@ -244,7 +244,7 @@ class SequencerServer:
         return self._admin.url if self._admin is not None else None
 
     def problems(self) -> list[Problem]:
-        """What this process is for, and does not work now."""
+        """The current problems of this process."""
         own = self._ledger.update(self._troubles())
         return own + [problem for served in self.served.values() for problem in served.problems()]
 
@@ -268,7 +268,7 @@ class SequencerServer:
         )
 
     def explain(self) -> list[NodeExplanation]:
-        """What is unfinished at each node."""
+        """The unfinished work at each node."""
         return [limited(name, served.explain()) for name, served in self.served.items()]
 
 

@@ -156,7 +156,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         """The processes without which this one cannot do its work, and which are not connected."""
 
     def problems(self) -> list[health.Problem]:
-        """What does not work now, and for how long."""
+        """The current problems, and how long each has lasted."""
         return self._ledger.update(self.troubles())
 
     def troubles(self) -> Iterator[Trouble]:

@@ -80,7 +80,7 @@ class HoldBack:
         return self._advance(topic, lane, start)
 
     def close(self, topics: Iterable[Topic]) -> list[Released]:
-        """Stop holding topics: what is held of them is dropped, and then nothing waits for them any more."""
+        """Stop holding topics: their held events are dropped, and then nothing waits for them any more."""
         closed = sorted(topics)
         for topic in closed:
             self.size -= len(self.lanes.pop(topic).held)

@@ -45,7 +45,7 @@ _mark = msgspec.json.Decoder(Mark)
 
 
 def is_mark(data: bytes) -> bool:
-    """Whether a message on a stamp channel holds no stamps, but says where they go on."""
+    """Whether a message on a stamp channel holds no stamps, but says where they continue."""
     return data[:1] == _BEGINNING
 
 
@@ -115,7 +115,7 @@ class Search(Struct):
         return self.after > 0 and len(self.found) == 1 and channel.stored is None
 
     async def _best(self, begin: Node) -> Channel:
-        """Where the next stamp is; else where the first one behind it is; else where it will be."""
+        """Where the next stamp is; otherwise where the first one after it is; otherwise where it will be."""
         channels = list(self.found.values())
         if ahead := [each for each in channels if each.first is not None]:
             return min(ahead, key=lambda each: each.first or 0)

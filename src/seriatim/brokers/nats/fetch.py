@@ -133,7 +133,7 @@ class LogFetching(Fetching):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Deliver what was asked for, and let the reader read on if nothing is left here."""
+        """Deliver the requested messages, and let the reader continue if none are left here."""
         waiting = self._waiting
         while waiting and not self._paused and self._task is None and self._next <= self._upto:
             position, message = waiting[0]

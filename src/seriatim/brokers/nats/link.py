@@ -130,7 +130,7 @@ class NatsLink:
             task.add_done_callback(_report)
 
     async def close(self) -> None:
-        """Disconnect. Callers that wait for an answer are told that none will come. May be called twice."""
+        """Disconnect. Tell callers that wait for an answer that none will come. May be called twice."""
         if self.is_closed:
             return
         self.is_closed = True

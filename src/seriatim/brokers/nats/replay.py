@@ -220,7 +220,7 @@ class NatsReplay:
                 self._on_stored(place, self.stored)
 
     async def _send_again(self) -> None:
-        """Send again what was not stored, or may not have been. Called when all answers are in."""
+        """Send messages again that were not stored, or may not have been. Called when all answers are in."""
         try:
             if self._prefix is not None:
                 found = await self._end_of_stream()

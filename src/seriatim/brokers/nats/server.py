@@ -115,7 +115,7 @@ class NatsServer:
         logger.info("nats server started: url=%s pid=%s folder=%s", self.url, process.pid, self.folder)
 
     def kill(self) -> None:
-        """End it at once, as a power failure would end the process (the disk keeps what was written)."""
+        """End it immediately, as a power failure would end the process (the disk keeps what was written)."""
         if self._process is not None:
             _kill(self._process)
             self._process = None

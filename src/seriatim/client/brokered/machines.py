@@ -61,7 +61,7 @@ class SubscriberView(ABC):
 
     @property
     def wanted(self) -> frozenset[Topic]:
-        """What will be held when the changes that wait for their turn are made, too."""
+        """The topics that will be held when the waiting changes are made, too."""
         return self.topics
 
     @abstractmethod
@@ -101,11 +101,11 @@ class SubscriberView(ABC):
 
     @property
     def past(self) -> tuple[Position, Position] | None:
-        """The last position of the past that was told, and where it ends as far as that is known. None: it is live."""
+        """The last notified position of the past, and its end, if that is known. None: it is live."""
         return None
 
     def explain(self) -> list[str]:
-        """What else is worth knowing, in sentences."""
+        """Other notes, in sentences."""
         return []
 
     @property

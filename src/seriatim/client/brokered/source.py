@@ -275,7 +275,7 @@ class BrokerSource(Source):
         return name in self._names
 
     def on_changed(self, changed: Changed) -> None:
-        """A change of topics is complete. If it begins in the past, nothing from before it is handed out any more."""
+        """A change of topics is complete. If it begins in the past, nothing from before that is handed out any more."""
         if changed.in_past:
             self._pasts += 1
             self.live.clear()

@@ -70,7 +70,7 @@ class Attachment:
         return [f"{name} is not connected: {story}" for name, story in self._dialer.problems().items()]
 
     def waits(self) -> list[str]:
-        """What the broker has not acknowledged."""
+        """The commands that the broker has not acknowledged."""
         return self._node.explain()
 
     @property

@@ -193,7 +193,7 @@ class _Reading:
             past.acknowledged[self._key(self.open[0])] = index
 
     def _end_process(self) -> None:
-        """Forget what was not acknowledged, but remember what of it was taken.
+        """Forget unacknowledged events, but remember which of them were taken.
 
         If that goes back into the past, the subscription is not live yet.
         """

@@ -241,7 +241,8 @@ class DurableSource(TreeSource):
         return Explanation(told.held, down=self._network.down() if self._network is not None else [], notes=told.notes)
 
     async def take(self, count: int) -> list[Item]:
-        """Acknowledge what was handed out, take what is there, record both, and only then return it."""
+        """Acknowledge the events that were handed out, take those that are ready, record both, and only then return
+        them."""
         if self._life is not None:
             await self._life.confirm()
         if self.wishes.acknowledge == "next":

@@ -78,7 +78,7 @@ class Segment:
             self.reserved += room
 
     def close(self) -> None:
-        """Give back what was reserved. Not made durable: zeros at the end mean nothing."""
+        """Give back the reserved room. Not made durable: zeros at the end mean nothing."""
         try:
             if self.broken is None and os.fstat(self.descriptor).st_size > self.end:
                 os.ftruncate(self.descriptor, self.end)

@@ -235,7 +235,7 @@ class Search:
         self.task.add_done_callback(self._stopped)
 
     def story(self) -> str:
-        """What was tried, and why it failed."""
+        """The addresses that were tried, and why each failed."""
         node = self.peer.node
         return "; ".join(f"{line.address}: {line.reason_for(node)}" for line in self._lines())
 
