@@ -129,7 +129,7 @@ async def _connect(broker: Broker, settings: Settings) -> None:
 
 
 def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:
-    """The names on the broker that all processes must agree on. An option in the URL that says something else is a
+    """The options of the broker that all processes must agree on. An option in the URL that says something else is a
     mistake."""
     layout, buckets = description.broker_options, description.buckets or None
     shared = kind_of(settings.url).cluster_options(description.cluster, buckets, layout)
