@@ -32,15 +32,15 @@ undo_option = add_options(
     click.option(
         "--undo-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Where it is written down how it was before (default: beside the plan, as NAME.undo.toml).",
+        help="The file that records how it was before (default: beside the plan, as NAME.undo.toml).",
     ),
 )
 
 
 @click.command
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Only say what would change, and in which order.")
-@click.option("--undo", is_flag=True, help="Move back what this plan has moved, and remove the leaves that it added.")
+@click.option("--dry-run", is_flag=True, help="Only print what would change, and in which order.")
+@click.option("--undo", is_flag=True, help="Move back the topics that this plan has moved; remove leaves it has added.")
 @click.option("--remove-nodes", is_flag=True, help="Also remove leaves that the plan does not list.")
 @undo_option
 @url_option
@@ -60,10 +60,10 @@ def command(
 
     PLAN is the plan.toml of `seriatim plan`, or any file with a table [homes], or [nodes.<name>] with parents. Topics
     that it does not list stay where they are; so do nodes, unless --remove-nodes is given. The processes of new nodes
-    must be there (`seriatim node add --help`); else the command says how to start them, and changes nothing. Each topic
-    waits while it moves, for a few messages between nodes; --timeout bounds each step. When one cannot be done, the
-    command stops and says why. Applying the plan again goes on with what is left, also after a crash of this command or
-    of any node; --undo takes back what was moved and added. A new root stays.
+    must be there (`seriatim node add --help`); otherwise the command says how to start them, and changes nothing. Each
+    topic waits while it moves, for a few messages between nodes; --timeout bounds each step. If a step cannot be done,
+    the command stops and says why. Applying the plan again continues with the remaining steps, also after a crash of
+    this command or of any node; --undo moves the topics back and removes what was added. A new root stays.
 
     \b
     Examples:
@@ -179,10 +179,10 @@ def apply_file(
     try:
         steps, done = run_until_interrupted(work)
     except KeyboardInterrupt:
-        notice(f"the step that was under way goes on by itself; `{again}` goes on with the others")
+        notice(f"the current step continues by itself; `{again}` continues with the others")
         raise
     except (RequestRefused, ConnectionFailed, TimedOut) as error:
-        raise type(error)(f"{error}; `{again}` goes on, `{again} --undo` moves back") from None
+        raise type(error)(f"{error}; `{again}` continues, `{again} --undo` moves the topics back") from None
     if dry_run:
         moves = [Dry(topic, home, steps.homes[topic]) for topic, home in steps.moving.items()]
         planned: list[Addition | Dry | Removal] = [*steps.coming, *moves, *steps.going]

@@ -15,11 +15,13 @@ says so; it goes on serving those that know it.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
 from msgspec import structs
 
 from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import Register
 from seriatim.model import ConnectionFailed, InputError, Node, RemoteError, RequestRefused
 from seriatim.server.config import ClusterConfig
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 LOOK_S = 5.0
 WAIT_S = 0.5  # how often a process looks that waits to be added
 ANSWER_S = 1.0
+RETRY_S = 0.25
+SILENCE_S = 30.0  # for so long the broker may leave questions about the layout without an answer
 NAME = "layout"
 SHOWN_MAX = 10
 
@@ -54,6 +58,7 @@ class Agreement:
         self._broker = broker
         self._register = broker.register(NAME)
         self._turn = asyncio.Lock()
+        self._is_told = False  # that it waits
 
     @property
     def changes(self) -> bool:
@@ -65,14 +70,26 @@ class Agreement:
     async def reach(self, on_waiting: Callable[[], Awaitable[None]]) -> None:
         """Agree, or wait until the cluster has the nodes that this process is to run. InputError: it is another one.
 
-        `on_waiting` is called once, if it has to wait.
+        `on_waiting` is called once, if it has to wait. Servers that have just been told of a stream may not answer
+        questions about it, so a silence is not an answer.
         """
         if self._register is None:
             await self._compare_with_others()
             return
-        is_told = False
+        deadline_s = time.monotonic() + SILENCE_S
+        while True:
+            try:
+                await self._agree(self._register, on_waiting)
+                return
+            except ConnectionFailed as error:
+                if time.monotonic() >= deadline_s and not self.awaited:
+                    raise
+                logger.warning("layout not agreed yet: cluster=%s reason=%s", self.layout.cluster, error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _agree(self, register: Register, on_waiting: Callable[[], Awaitable[None]]) -> None:
         while not self.version:
-            found = await self._register.read()
+            found = await register.read()
             if found is not None:
                 registered = decode_layout(found[0])
                 if not self._is_stronger_than(registered):
@@ -82,8 +99,8 @@ class Agreement:
                             raise InputError("--config", self.problem, "write the file as the cluster is now")
                         self._tell_if_older(registered)
                         return
-                    if not is_told:
-                        is_told = True
+                    if not self._is_told:
+                        self._is_told = True
                         await on_waiting()
                     await asyncio.sleep(WAIT_S)
                     continue
@@ -91,7 +108,7 @@ class Agreement:
                 logger.warning(text, self.layout.cluster, registered.order, self.layout.order)
                 self.layout = structs.replace(registered, order=self.layout.order)
             after = found[1] if found is not None else 0
-            if version := await self._register.write(encode_layout(self.layout), after):
+            if version := await register.write(encode_layout(self.layout), after):
                 self._go_by(self.layout, version)
 
     def _has_all(self, registered: Layout) -> bool:

@@ -86,7 +86,7 @@ class SequencerServer:
     async def start(self) -> None:
         """Start everything. If that fails, closes everything and raises the reason."""
         for notice in self.config.notices:
-            logger.warning("older word in the configuration: %s", notice)
+            logger.warning("older keyword in the configuration: %s", notice)
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
@@ -114,7 +114,9 @@ class SequencerServer:
         await self.broker.open()
         if self.options.mode == "log" and not self.broker.knows_repeats:
             consequence = "an event that is sent again may be in the log twice"
-            logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
+            logger.warning(
+                "broker does not recognise repeats: broker=%s reason=%s", shown(self.config.broker), consequence
+            )
         await self._agree()
         for name in self.nodes:
             await (await self.new_node(name)).listen()
@@ -270,7 +272,7 @@ class SequencerServer:
         return self._admin.url if self._admin is not None else None
 
     def problems(self) -> list[Problem]:
-        """What this process is for, and does not work now."""
+        """The current problems of this process."""
         own = self._ledger.update(self._troubles())
         return own + [problem for served in self.served.values() for problem in served.problems()]
 
@@ -294,7 +296,7 @@ class SequencerServer:
         )
 
     def explain(self) -> list[NodeExplanation]:
-        """What is unfinished at each node."""
+        """The unfinished work at each node."""
         return [limited(name, served.explain()) for name, served in self.served.items()]
 
 

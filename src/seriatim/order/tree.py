@@ -44,7 +44,7 @@ class ShapeChange(Struct, frozen=True, array_like=True):
 
 
 class Moves(Struct, array_like=True, omit_defaults=True):
-    """What somebody knows of the moves of topics. Moves are numbered by the root; they happen one after the other.
+    """The moves of topics that a role knows of. Moves are numbered by the root; they happen one after the other.
 
     `number`: every move up to this one is known. Single later ones may be known, too. `last` and `former`: the topic of
     the latest of them, and where it lived before: what is under way may still be about that. `shape`: the changes of
