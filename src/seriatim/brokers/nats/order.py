@@ -45,7 +45,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.order import OrderedRange, count_of, from_position
-from seriatim.protocols.with_broker import Begun, Ordered, OrderKept, OrderRead, ReadOrder
+from seriatim.protocols.with_broker import Begun, Cede, Ceded, Ordered, OrderKept, OrderRead, ReadOrder
 
 VERSION = 1
 READ_TOGETHER = 16  # messages that are asked for at once
@@ -119,11 +119,12 @@ class OrderChannel:
         self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
+        self._ceding: asyncio.Task[None] | None = None
         self._closed = False
 
     def close(self) -> None:
         self._closed = True
-        for task in (self._task, self._checking):
+        for task in (self._task, self._checking, self._ceding):
             if task is not None:
                 task.cancel()
 
@@ -136,9 +137,18 @@ class OrderChannel:
         await self._fence((since, epoch), also_if_empty=False)
         return *self._writer, self._end or 0
 
-    async def cede(self, since: int) -> None:
-        """Refuse from now on what roots of before this change write."""
-        await self._fence((since, 0), also_if_empty=True)
+    def cede(self, message: Cede) -> None:
+        """Refuse from now on what roots of before this change write. The answer is `Ceded`."""
+        if self._ceding is None or self._ceding.done():  # else a repeat
+            self._ceding = asyncio.get_running_loop().create_task(self._cede(message))
+
+    async def _cede(self, message: Cede) -> None:
+        try:
+            await patiently(lambda: self._fence((message.since, 0), also_if_empty=True))
+        except SeriatimError as error:
+            self._on_error(message, error)
+        else:
+            self._deliver(Ceded(message.since, message.epoch))
 
     async def _fence(self, writer: tuple[int, int], *, also_if_empty: bool) -> None:
         while True:

@@ -49,7 +49,6 @@ from seriatim.protocols.with_broker import (
     Begin,
     Begun,
     Cede,
-    Ceded,
     Discard,
     Fetch,
     Follow,
@@ -98,7 +97,6 @@ class JetStreamPort(Port):
         self._stamps: StampChannel | None = None
         self._begun: Begin | None = None  # the life of the node that is attached here
         self._beginning: asyncio.Task[None] | None = None
-        self._ceding: asyncio.Task[None] | None = None
         self._watcher: Watcher | None = None
         self._order: OrderChannel | None = None
         self._reading: OrderReading | None = None
@@ -133,7 +131,7 @@ class JetStreamPort(Port):
             case Ordered():
                 self.order.send(message)
             case Cede():
-                self._cede(message)
+                self.order.cede(message)
             case ReadOrder():
                 self.reading.ask(message)
             case Listen():
@@ -190,9 +188,8 @@ class JetStreamPort(Port):
         self._broker.detach(self)
         if self._begun is not None:
             self._link.on_up.remove(self._on_up)
-        for task in (self._beginning, self._ceding):
-            if task is not None:
-                task.cancel()
+        if self._beginning is not None:
+            self._beginning.cancel()
         for listening in self._listening.values():
             listening.close()
         self._broker.stages.leave(self)
@@ -253,18 +250,6 @@ class JetStreamPort(Port):
             self._refuse(message, error)
         else:
             self._deliver(begun)
-
-    def _cede(self, message: Cede) -> None:
-        if self._ceding is None or self._ceding.done():  # else a repeat
-            self._ceding = asyncio.get_running_loop().create_task(self._tell_of_next_root(message))
-
-    async def _tell_of_next_root(self, message: Cede) -> None:
-        try:
-            await patiently(lambda: self.order.cede(message.since))
-        except SeriatimError as error:
-            self._refuse(message, error)
-        else:
-            self._deliver(Ceded(message.since, message.epoch))
 
     def _on_up(self) -> None:
         """The connection is new: another life may have begun meanwhile, or somebody restored an older copy."""

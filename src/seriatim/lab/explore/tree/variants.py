@@ -289,7 +289,7 @@ breaks("no-map-of-the-home", "what climbs is taken by the map of the node, not o
 breaks("no-map-of-a-stage", "a stage is enough by any map", "subscriber", _is_map_of=gives(True))
 breaks(
     "no-shape-awaited",
-    "topics move to a new leaf before all nodes know it",
+    "the next step begins before all nodes know the new shape",
     _may_go_on=go_on_after_a_change_of_shape,
 )
 breaks("no-empty-leaf", "a leaf leaves while topics live there", _topics_of=gives([]))
