@@ -217,7 +217,8 @@ class Agreement:
             if self._is_successor(registered):
                 if registered != self.layout:
                     self._go_by(registered, found[1])
-                self.version, self.problem = found[1], ""
+                else:
+                    self.version, self.problem = found[1], ""
                 return
             differs = difference(self.layout, registered)
             if differs and not self.problem:

@@ -152,7 +152,7 @@ class Listener(Door):
 
     def _problem_with_node(self, name: Node, epoch: int) -> Problem | None:
         if name not in self._known:
-            return Problem("name", f"there is no node {name[:SHOWN_MAX]!r} in the tree here")
+            return Problem("name", f"there is no node {name[:SHOWN_MAX]!r} in the tree here", retry=True)  # it may come
         if name in self.nodes or (self.switchboard.reaches(name) and name not in self.owners):
             return Problem("name", f"node {name!r} runs here", retry=True)
         if epoch < self.epochs.get(name, 0):
