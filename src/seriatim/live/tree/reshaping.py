@@ -120,7 +120,7 @@ class Reshaper:
             await self._agreement.look()
             change = await as_change(question, self._process, self._agreement.layout)
             assert self._served.host is not None, "it has just answered"
-            default_home = self._served.host.tree.default_home or ""
+            default_home = self._served.host.machine.inner.tree.default_home or ""
 
             def begun(layout: Layout) -> Layout:
                 if layout.change is not None or layout.ended(change.id) is not None:
