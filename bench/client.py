@@ -120,7 +120,7 @@ async def live() -> None:
     print("\nfrom publish_many to the application, broker and sequencer included")
     for one_by_one in (False, True):
         for topics in (1, 10):
-            how = "one by one" if one_by_one else "in batches"
+            how = "single events" if one_by_one else "in batches"
             unordered = max([await notified(False, topics, one_by_one) for _ in range(REPEATS)])
             ordered = max([await notified(True, topics, one_by_one) for _ in range(REPEATS)])
             row(f"unordered, {topics} topics, {how}", unordered)

@@ -102,7 +102,7 @@ def main() -> None:
                 for confirm in CONFIRM:
                     got = in_process(measured, work, server.url, confirm, options.seconds).get(timeout=WAIT_S)
                     rounds.setdefault((work, confirm), []).append(got)
-    print(f"| awaited one by one, {PER_SECOND}/s, {options.rounds} rounds | p50 | p99 |\n|---|---:|---:|")
+    print(f"| awaited individually, {PER_SECOND}/s, {options.rounds} rounds | p50 | p99 |\n|---|---:|---:|")
     p50 = {confirm: median(each.p50 for each in rounds[_single, confirm]) for confirm in CONFIRM}
     for confirm in CONFIRM:
         print(f"| {confirm} | {p50[confirm]:.2f} ms | {median(each.p99 for each in rounds[_single, confirm]):.2f} ms |")

@@ -134,9 +134,9 @@ def counter() -> Row:
 def throughput() -> None:
     alone = ["alone"]
     rows = [
-        Row("tickets one by one", ask(node_with([COUPLED])), tickets(COUPLED)),
+        Row("single tickets", ask(node_with([COUPLED])), tickets(COUPLED)),
         Row("tickets for ranges of 100", ask(node_with([COUPLED])), tickets(COUPLED, 100), 100),
-        Row("tickets one by one, a topic without a group", ask(node_with([alone])), tickets(alone)),
+        Row("single tickets, a topic without a group", ask(node_with([alone])), tickets(alone)),
         Row("log mode, the log grows by 1", watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, 1)),
         Row("log mode, the log grows by 100", watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, 100), 100),
     ]

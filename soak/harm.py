@@ -17,7 +17,7 @@ class Harm:
 
     @property
     def struck(self) -> set[str]:
-        """Everybody who suffers now, or must be left in peace for the sake of somebody who does."""
+        """All processes that suffer a fault now, or must not be harmed because another one does."""
         return {name for task, names in self._victims.items() if not task.done() for name in names}
 
     def strike(self, victims: Iterable[str], fault: Coroutine[Any, Any, None]) -> None:

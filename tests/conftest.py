@@ -55,7 +55,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Who runs what, when several processes share the tests, and in which order: what takes longest comes first.
+    """Which process runs which tests, and in which order: the longest come first.
 
     A file stays together: its tests may share a server. The files that use Spark are together, too. In the quick run,
     a second process that starts it would take more processor time than it saves; most long tests use it, and are dealt

@@ -7,7 +7,7 @@ published by somebody who began while a broker was down, and then they are told 
 seed; what the machine does in between is its own.
 
 A broker that must not act (an older journal, none, a second process) is refused by what its neighbours know. So those
-are left in peace while that is tried.
+are not harmed while that is tried.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FAULTS = {"killed client": 0.2, "kill": 0.5, "freeze": 0.12, "stale-journal": 0.
 AGED_S, AGED_APPENDS = 3.0, 20  # how much older a copy of a journal is than the journal
 REFUSED_S = 40.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 BEHIND = "Start it with its latest journal"
-TAKEN = "two processes cannot have one id"
+TAKEN = "two processes cannot have the same id"
 IN_USE = "another process uses it"
 
 
@@ -131,7 +131,7 @@ class OverlaySystem:
         await self._harm.over()
 
     def _struck_by(self, fault: str, name: str) -> set[str]:
-        """Who suffers, or must be left in peace meanwhile."""
+        """The processes that suffer a fault, or must not be harmed meanwhile."""
         return {name, *self._neighbours(name)} if fault in ("stale-journal", "second-process") else {name}
 
     def _strike(self, fault: str, name: str, for_s: float) -> None:
@@ -193,7 +193,7 @@ class OverlaySystem:
         lives = broker.lives
         self._harm.refusals.append(await must_end(second, "second-process", name, (TAKEN, BEHIND, IN_USE), REFUSED_S))
         check_alive([broker])
-        assert broker.lives == lives, "the first one is left in peace meanwhile"
+        assert broker.lives == lives, "the first one is not harmed meanwhile"
         await self._until_connected(name)
 
     @property

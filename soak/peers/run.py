@@ -38,7 +38,7 @@ FROZEN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 FAULTS = {"kill": 0.7, "freeze": 0.16, "stale-journal": 0.07, "second-process": 0.07}
 REFUSED_S = 60.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
 OPEN = SecurityOptions()
-TAKEN = "two processes cannot have one id"
+TAKEN = "two processes cannot have the same id"
 
 
 def journal_folder(folder: Path, id: int) -> Path:
@@ -104,7 +104,7 @@ class PeerSystem:
             fault = self.random.choices(list(self._weights), list(self._weights.values()))[0]
             id, down_s = self.random.choice(choices), self.random.uniform(0.1, FROZEN_S)
             victims = {str(id)}
-            if fault == "second-process":  # those with higher ids tell, so they are left in peace meanwhile
+            if fault == "second-process":  # those with higher ids refuse it, so they are not harmed meanwhile
                 highest = max(map(int, self._harm.struck), default=-1)
                 id = self.random.randint(min(highest + 1, len(self.children) - 2), len(self.children) - 2)
                 victims = {str(each) for each in range(id, len(self.children))}
@@ -157,7 +157,7 @@ class PeerSystem:
         lives = child.lives
         self.refusals.append(await must_end(second, "second-process", child.name, (TAKEN,), REFUSED_S))
         check_alive([child])
-        assert child.lives == lives, "the first one is left in peace meanwhile"
+        assert child.lives == lives, "the first one is not harmed meanwhile"
 
     async def _until_ready(self, id: int) -> None:
         child = self.children[id]

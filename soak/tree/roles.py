@@ -291,7 +291,7 @@ async def subscribe(role: Role, batch: int, wander_s: float) -> None:
 
 
 async def take(role: Role, events: "seriatim.Subscription", batch: int) -> None:
-    """Write down what is handed out, in lists or one by one."""
+    """Record the events that are handed out, in lists or individually."""
     if batch > 1:
         async for several in events.batches(batch):
             await role.think()

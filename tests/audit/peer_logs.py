@@ -74,7 +74,7 @@ def _breaking_way(variant: str) -> int:
 
 
 def recorded(world: Stopped) -> History:
-    """What the peers of a world told their applications about its one topic."""
+    """The notifications of a world's peers about its one topic."""
     recorder = PeerRecorder()
     for address in world.addresses:
         for payload in world.log(address):

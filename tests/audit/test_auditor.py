@@ -268,13 +268,13 @@ def test_a_number_that_never_became_an_event_is_no_gap() -> None:
 def test_what_was_owed_without_a_subscription_is_unknown() -> None:
     history = full(log(s1="a1 a2", s2="a1"), published(p="a1 a2"))
     history.subscriptions = [row for row in history.subscriptions if row.subscriber == "s1"]
-    assert audit(history).verdicts["completeness"].reason == "s2, topic A: no subscription tells what was owed"
+    assert audit(history).verdicts["completeness"].reason == "s2, topic A: no subscription says which events were owed"
 
 
 def test_an_event_without_a_number_may_be_missing() -> None:
     history = full(log(s1="a1"), published(p="a1"))
     history.publications.append(Publication("a2", "A", "q"))
-    reason = "s1, topic A: publications without a number, so a gap may not show"
+    reason = "s1, topic A: publications without a number, so a gap may not be noticed"
     assert audit(history).verdicts["completeness"].reason == reason
 
 

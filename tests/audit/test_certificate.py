@@ -81,7 +81,7 @@ def test_events_of_one_message_share_a_position_and_have_an_index() -> None:
 @pytest.mark.parametrize(
     ("rows", "names", "sentence"),
     [
-        (ORDER[::2], {"order-log-gap"}, "goes on at position 4 after position 2: rows are missing between"),
+        (ORDER[::2], {"order-log-gap"}, "continues at position 4 after position 2: the rows between are missing"),
         (ORDER[1:], set(), ""),
         (
             [*ORDER, Placement(4, "C", 1, 1)],

@@ -138,7 +138,7 @@ def test_all_bad_lines_are_counted(tmp_path: Path) -> None:
 def test_text_behind_a_quote_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text('subscriber,position,event_id,topic\ns1,0,"a"b,A\n')
-    with pytest.raises(LogError, match=r"log\.csv: text behind a closing quote; write a quote inside a cell twice"):
+    with pytest.raises(LogError, match=r"log\.csv: text after a closing quote; write a quote inside a cell twice"):
         read_history(path)
 
 

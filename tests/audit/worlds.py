@@ -1,4 +1,4 @@
-"""Small random histories: first one in which every guarantee holds, then faults put into it one by one."""
+"""Small random histories: first one in which every guarantee holds, then faults put into it individually."""
 
 from collections.abc import Callable
 from random import Random
@@ -114,21 +114,21 @@ def misdirect(history: History, random: Random) -> None:
 
 
 def renumber(history: History, random: Random) -> None:
-    """A delivered event is told another number."""
+    """A delivered event gets another number."""
     if history.deliveries:
         i = random.randrange(len(history.deliveries))
         _change(history.deliveries, i, number=random.randint(1, 4))
 
 
 def reindex(history: History, random: Random) -> None:
-    """A delivered event is told another place within its message."""
+    """A delivered event gets another place within its message."""
     if history.deliveries:
         i = random.randrange(len(history.deliveries))
         _change(history.deliveries, i, index=random.randint(0, 2))
 
 
 def retopic(history: History, random: Random) -> None:
-    """A delivered event is told another topic."""
+    """A delivered event gets another topic."""
     if history.deliveries:
         _change(history.deliveries, random.randrange(len(history.deliveries)), topic=f"T{random.randrange(3)}")
 
@@ -186,7 +186,7 @@ def unsequence(history: History, random: Random) -> None:
 
 
 def reseen(history: History, random: Random) -> None:
-    """What a publisher had seen is not recorded, or wrong."""
+    """The record of what a publisher had seen is missing or wrong."""
     if history.publications:
         i = random.randrange(len(history.publications))
         seen = random.choice([None, 0, random.randint(0, 12)])

@@ -1,4 +1,4 @@
-"""Copies of journals of nodes and durable subscriptions: what each is good for, and going on with it elsewhere."""
+"""Copies of journals of nodes and durable subscriptions: whether each may be used, and continuing from it elsewhere."""
 
 import shutil
 from pathlib import Path
@@ -69,7 +69,9 @@ async def test_a_node_moves_with_its_copy_and_an_earlier_one_is_refused(tmp_path
     assert [each.word for each in made.verdicts] == ["newest"]
     assert "nothing was written since" in made.verdicts[0].text
     other = elsewhere(config, tmp_path / "there")
-    with pytest.raises(Behind, match=r"older: not good to go on from, and refused at the start: it has \d+ records"):
+    with pytest.raises(
+        Behind, match=r"older: it cannot be continued from, and is refused at the start: it has \d+ records"
+    ):
         await restored(other, tmp_path / "early")
     assert list((tmp_path / "there").iterdir()) == []
     (put,) = (await restored(other, tmp_path / "late")).journals
@@ -111,7 +113,7 @@ async def test_a_tree_is_copied_as_a_whole_or_node_by_node(tmp_path: Path) -> No
     journals = {"root": config.journal("eu"), "eu": config.journal("root")}
     nodes = {name: structs.replace(config.nodes[name], journal=journal) for name, journal in journals.items()}
     swapped = structs.replace(config, nodes=nodes)
-    with pytest.raises(InputError, match="eu: the journal is that of root; look which folder is whose"):
+    with pytest.raises(InputError, match="eu: the journal is that of root; check which folder belongs to which node"):
         await backed_up(swapped, tmp_path / "none", "eu")
     assert not (tmp_path / "none").exists()
 

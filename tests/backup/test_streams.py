@@ -166,7 +166,7 @@ async def test_what_was_ended_in_between_is_done_again(
         with pytest.raises(Behind, match="has lost its journal"):
             async with serving(config, ["eu"]):
                 raise AssertionError("it acts")
-        assert (config.folder / f"journal-{config.cluster}.eu" / "lock").exists(), "it has begun one, in vain"
+        assert (config.folder / f"journal-{config.cluster}.eu" / "lock").exists(), "it has begun one without records"
     done = await restored(config, copy, journals=place, streams=True)
     assert len([each for each in done.there if each != "node root"]) >= ends_after
     await goes_on(config)

@@ -1,4 +1,5 @@
-"""What not every broker can do, as a part of the suite: whoever says that it can is held to it."""
+"""The capabilities that only some brokers have, as a part of the suite: a broker that declares one must pass its
+tests."""
 
 import asyncio
 import time

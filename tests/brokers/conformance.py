@@ -1,4 +1,4 @@
-"""What every broker must do behind the seam, as one suite. Thin test files run it for each kind of broker.
+"""The requirements on every broker behind the seam, as one suite. Thin test files run it for each kind of broker.
 
 A part that does not apply to a kind of broker is skipped, and the reason is in the skip.
 """

@@ -1,4 +1,4 @@
-"""What `seriatim archive` says before Spark is started."""
+"""The errors of `seriatim archive` before Spark is started."""
 
 from click.testing import CliRunner
 

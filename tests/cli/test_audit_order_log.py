@@ -108,4 +108,4 @@ def test_a_report_shows_the_certificate(log: Path) -> None:
     assert result.exit_code == 0, result.output
     page = (log / "page.html").read_text()
     assert "Every delivery fits the order log" in page and "Violated: certificate" in page
-    assert "the order log goes on at position 4 after position 2" in page
+    assert "the order log continues at position 4 after position 2" in page

@@ -62,7 +62,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.long
 def test_a_copy_of_a_node_under_load_and_one_after_a_kill(machine: Machine, tmp_path: Path) -> None:
-    """The first is older, and refused by `restore` and by `serve`; the second goes on on another machine."""
+    """The first is older, and refused by `restore` and by `serve`; the second continues on another machine."""
     early, late = tmp_path / "early", tmp_path / "late"
     topic = f"{machine.cluster}.orders"
     at = ("--url", machine.url, "--cluster", machine.cluster)
@@ -84,7 +84,7 @@ def test_a_copy_of_a_node_under_load_and_one_after_a_kill(machine: Machine, tmp_
         assert "as far as the broker knows" in rows[0]["why"]
         there = Machine(shared_server(), machine.cluster, tmp_path / "there", machine.port)
         code, _, err = there.does("restore", early)
-        assert (code, "older: not good to go on from" in err, there.journal.exists()) == (1, True, False)
+        assert (code, "older: it cannot be continued from" in err, there.journal.exists()) == (1, True, False)
         shutil.copytree(early / "node-root", there.journal)
         with Running("serve", "--config", there.file) as stale:
             assert stale.wait() == 1
@@ -129,7 +129,7 @@ def test_restore_that_is_killed_leaves_nothing_and_is_done_again(machine: Machin
     assert (again.returncode, again.stdout) == (0, "node root: there already\n")
 
 
-ROOT = "what was put back belongs to root: give it to the user that runs the process (chown -R)\n"
+ROOT = "the restored files belong to root: give them to the user that runs the process (chown -R)\n"
 
 
 @pytest.mark.long
@@ -174,8 +174,8 @@ def test_what_is_wrong_is_named_before_anything_is_changed(machine: Machine, tmp
         (("backup", *file, "--node", "eu", "--to", tmp_path / "x"), 2, "there is no node 'eu'; use one of root"),
         (("backup", "--config", other.file, "--to", tmp_path / "x"), 2, "no journal that it names is on this machine"),
         (("backup", "--check", copy, "--config", other.file), 2, f"the backup is of cluster '{machine.cluster}'"),
-        (("backup", "--check", copy, "--url", nobody, "--timeout", "1"), 2, "(--offline: do without it)"),
-        (("backup", "--check", copy, "--node", "root", *file), 2, "it looks at the whole backup"),
+        (("backup", "--check", copy, "--url", nobody, "--timeout", "1"), 2, "(--offline works without it)"),
+        (("backup", "--check", copy, "--node", "root", *file), 2, "it checks the whole backup"),
         (("backup", "--check", tmp_path / "x"), 2, "there is no folder"),
         (
             ("backup", "--durable", "billing", "--journals", tmp_path, "--to", tmp_path / "x"),
@@ -183,7 +183,7 @@ def test_what_is_wrong_is_named_before_anything_is_changed(machine: Machine, tmp
             "there is no journal in it",
         ),
         (("restore", copy, "--config", other.file), 2, f"the backup is of cluster '{machine.cluster}'"),
-        (("restore", copy, "--url", machine.url), 2, "it is not said where the journal of node root belongs"),
+        (("restore", copy, "--url", machine.url), 2, "where the journal of node root belongs is not known"),
         (("restore", copy, *file, "--node", "eu"), 2, "the backup has none of 'eu'; it has node root"),
         (("restore", copy, *file, "--streams"), 2, "this backup has journals only"),
         (("restore", copy, *file), 2, f"{machine.journal}: there is a journal in it"),

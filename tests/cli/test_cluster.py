@@ -1,4 +1,4 @@
-"""A cluster from one file: nodes in processes of their own, killed and started again, behind tokens and TLS."""
+"""A cluster from one file: nodes in separate processes, killed and started again, behind tokens and TLS."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_tokens_and_tls(nats: NatsServer, tmp_path: Path, certificates: Certific
             assert one.wait() == 0, one
         words = ("pub", "orders", "x", "--url", nats.url, "--timeout", "30", "--authority", certificates.authority)
         without = run(*words)
-        assert (without.returncode, "ask for one" in without.stderr) == (2, True), without
+        assert (without.returncode, "require one" in without.stderr) == (2, True), without
         wrong = run(*words, "--token-file", tmp_path / "other.token")
         assert (wrong.returncode, "wrong token" in wrong.stderr) == (1, True), wrong
         plain = run("pub", "orders", "x", "--url", nats.url, "--timeout", "5", *let_in[:2])  # it tries until then

@@ -1,4 +1,4 @@
-"""What people get wrong first: every command says in one line what to do instead, before it starts anything large."""
+"""Frequent mistakes: every command says in one line what to do instead, before it starts anything large."""
 
 from pathlib import Path
 
@@ -24,8 +24,8 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
         (["status", "--url", "overlay://[::1"], 2, "cannot be read (Invalid IPv6 URL)"),
         (["explain", "--url", "nats+core://[::1"], 2, "is not a host and port"),
         (["status", "--url", NOWHERE, "--timeout", "0.5"], 1, f"no broker answers at {NOWHERE} within 0.5 s; is it"),
-        (["audit", "run", "--once"], 2, "--once: means something with --follow only; add --follow, or leave it out"),
-        (["audit", "run", "--checkpoint", "c"], 2, "--checkpoint: means something with --follow only"),
+        (["audit", "run", "--once"], 2, "--once: works only with --follow; add --follow, or leave it out"),
+        (["audit", "run", "--checkpoint", "c"], 2, "--checkpoint: works only with --follow"),
         (["audit", NOWHERE], 2, "a log on a broker has no end; add --follow --once --checkpoint DIR, or archive it"),
         (
             ["audit", NOWHERE, "--follow", "--checkpoint", "c", "--run", "r"],

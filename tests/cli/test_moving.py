@@ -140,13 +140,13 @@ def test_a_root_that_is_away_is_named(tmp_path: Path) -> None:
             words = ("--cluster", "half", "--url", ready["url"], "--timeout", "1")
             code, _, error = run("move", "orders", "--to", "root", *words)
             assert code == 1
-            assert "the root root does not answer on _half.admin.root; start it, and ask again" in error
+            assert "the root root does not answer on _half.admin.root; start it, and repeat the command" in error
             plan = tmp_path / "plan.toml"
             plan.write_text('[homes]\norders = "root"\n')
             code, _, error = run("apply", plan, *words)
             assert code == 1
             assert "stopped after 0 of 1 topics: the root root does not answer" in error
-            assert f"`seriatim apply {plan}` goes on, `seriatim apply {plan} --undo` moves back" in error
+            assert f"`seriatim apply {plan}` continues, `seriatim apply {plan} --undo` moves the topics back" in error
 
 
 def test_topics_that_share_a_bucket_move_together() -> None:
@@ -158,7 +158,7 @@ def test_topics_that_share_a_bucket_move_together() -> None:
 
 
 def test_what_is_kept_to_undo_a_plan(tmp_path: Path) -> None:
-    """The rest of a plan adds nothing to what its beginning has written; another plan begins anew."""
+    """The rest of a plan adds nothing to what its beginning has written; another plan starts over."""
     path = tmp_path / "undo.toml"
 
     def kept(homes: dict[str, str], left: dict[str, str]) -> dict[str, str]:

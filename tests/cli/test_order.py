@@ -75,7 +75,7 @@ async def test_a_cluster_without_an_order_log_says_why(tmp_path: Path) -> None:
     cluster = new_cluster()
     async with sequencer(server, cluster, tmp_path, order="atoms", default_home=""):
         code, _, said = await order("--url", server.url, "--cluster", cluster)
-        assert code == 2 and f"'{cluster}' has no order log: it orders by atoms, which keep none; use a" in said
+        assert code == 2 and f"'{cluster}' has no order log: it uses atoms, which keep no order log; use a" in said
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -79,7 +79,7 @@ def test_two_processes_with_one_id_are_not_both_members(tmp_path: Path, has_copy
             shutil.copytree(tmp_path / "journals", elsewhere / "journals", ignore=copied)
         with peer(elsewhere / "peers.toml", 1, "--topics", "chat") as second:
             assert second.wait() == 1, second
-            assert "another process is peer 1 and is connected; two processes cannot have one id" in second.err[-1]
+            assert "another process is peer 1 and is connected; two processes cannot have the same id" in second.err[-1]
         sent = run("pub", "chat", "still here", "--url", f"vcube://{path}?id=0") if zero.stop() == 0 else None
         assert sent is not None and sent.returncode == 0, sent
         one.wait_for_line("still here")

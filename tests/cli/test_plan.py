@@ -1,4 +1,4 @@
-"""What is wrong with the options of `seriatim plan` and `seriatim workload` is said before Spark is started."""
+"""`seriatim plan` and `seriatim workload` report wrong options before Spark is started."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_wrong_options(words: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('default_home = "eu"\n', "nor only nodes"),
+        ('default_home = "eu"\n', "nor a file with only nodes"),
         ('nodes.eu = { sight = "europe" }\n', "nodes.eu"),
         ('nodes.eu = { parent = "us" }\nnodes.us = { parent = "eu" }\n', "cycle"),
         ('broker = "nats://127.0.0.1:4222"\nnodes.eu = { sight = "x" }\n', "site"),

@@ -1,4 +1,4 @@
-"""What the commands about running clusters do without one: help, checks of files and options, formats."""
+"""The commands about running clusters, without a cluster: help, checks of files and options, formats."""
 
 import json
 from pathlib import Path

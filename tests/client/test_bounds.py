@@ -1,4 +1,4 @@
-"""What a subscription keeps in memory is bounded, whoever is away and whatever is not for it."""
+"""The memory of a subscription is bounded, whichever process is away, and whatever events are not for it."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ LIMITS = Limits(unread_events=500)
 async def test_events_without_stamps_are_not_all_kept_while_the_sequencer_is_away(
     tmp_path: Path, durable: str | None
 ) -> None:
-    """Publishing goes on without it. When it is back, everything comes, in order."""
+    """Publishing continues without it. When it is back, everything comes, in order."""
 
     server, cluster = shared_server(), new_cluster()
     topics = [f"{cluster}.a", f"{cluster}.b"]

@@ -130,7 +130,7 @@ async def test_a_wrong_token_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     async with server("token", tmp_path, security={"token_file": "token"}):
-        with pytest.raises(InputError, match="token: the sequencers of seriatim ask for one"):
+        with pytest.raises(InputError, match="token: the sequencers of seriatim require one"):
             await bus("token").__aenter__()
         with pytest.raises(ConnectionFailed, match="wrong token"):
             await bus("token", token=TOKEN[::-1]).__aenter__()

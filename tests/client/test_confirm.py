@@ -243,7 +243,7 @@ async def test_a_log_that_was_made_anew_confirms_nothing(tmp_path: Path) -> None
             await admin.jetstream().stream_info(name)
         await admin.jetstream().add_stream(config)
         for each in (bus, late):
-            with pytest.raises(RequestRefused, match=r"stored as .*\.a [12], .* was deleted and made anew"):
+            with pytest.raises(RequestRefused, match=r"stored as .*\.a [12], .* was deleted and created again"):
                 await each.publish(topic, b"again")
 
 

@@ -194,7 +194,7 @@ async def test_nobody_answers() -> None:
         ({"causal": True}, "cluster shop does not keep each publisher's own order across topics"),
         ({"order": "pairwise"}, "order: cluster shop keeps global order"),
         ({"order": "atoms"}, "order: cluster shop keeps global order"),
-        ({}, "token: the sequencers of shop ask for one"),
+        ({}, "token: the sequencers of shop require one"),
     ],
 )
 def test_the_cluster_must_be_what_was_asked_for(wishes: dict[str, Any], problem: str) -> None:
@@ -234,7 +234,7 @@ def test_earlier_clients_can_read_a_description_of_today() -> None:
 
 def test_older_words_are_read_and_told(caplog: pytest.LogCaptureFixture) -> None:
     assert settings(order="tree").order is None
-    assert 'order "tree" is an older word and means "global" now' in caplog.text
+    assert 'order "tree" is an older keyword and means "global" now' in caplog.text
     caplog.clear()
     assert settings(causal=True).order == "global"
     assert "global order needs no causal = true" in caplog.text

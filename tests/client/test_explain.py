@@ -1,4 +1,4 @@
-"""Explaining: what waits for what, since when, at whose door, as data and in sentences."""
+"""Explaining: what waits for what, since when, and for which process, as data and in sentences."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a forked child can do with what its parent has opened: nothing, and it is told at once."""
+"""A forked child cannot use objects that its parent has opened, and gets an error immediately."""
 
 import subprocess
 import sys

@@ -80,7 +80,7 @@ async def test_what_was_notified_left_out_and_not_taken() -> None:
 
 
 async def test_gaps_and_what_comes_out_of_order() -> None:
-    """A lossy broker: what is missing for too long is passed over, and told."""
+    """A lossy broker: events that are missing for too long are skipped, and reported."""
 
     url, gaps = "memory://?loss=0.3&reordering=0.3&seed=7", GapPolicy.skip(after_s=0.05)
     async with seriatim.connect(url, gaps=gaps) as bus, bus.subscribe("a", "b") as events:

@@ -125,7 +125,8 @@ async def test_plain_clients_publish_and_read(tmp_path: Path) -> None:
 
 
 async def test_a_second_name_of_a_bucket_is_kept_before_it_counts_as_held(tmp_path: Path) -> None:
-    """A plain client is not told that nobody keeps what it publishes: so `add` and `subscribe` return only then."""
+    """A plain client does not learn that nobody keeps its events: so `add` and `subscribe` return only when they are
+    kept."""
 
     server, cluster = shared_server(), new_cluster()
     plain = await nats.connect(server.url, connect_timeout=60)
@@ -238,7 +239,7 @@ async def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(
         await client.close()
         for i in range(12):
             await bus.publish(topic, b"new %d" % i)
-        with pytest.raises(RequestRefused, match="deleted and made anew"):
+        with pytest.raises(RequestRefused, match="deleted and created again"):
             await events.next(timeout_s=60.0)
 
 

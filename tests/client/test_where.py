@@ -139,7 +139,7 @@ async def test_a_durable_subscription_remembers_its_filter(tmp_path: Path) -> No
             await publish(bus, "a", 4, 160)
             assert data(await take(events, 1)) == ["160"]
             await events.acknowledge()
-        with pytest.raises(InputError, match="cannot have 'price > 5': it goes on with 'price > 100'"):
+        with pytest.raises(InputError, match="cannot have 'price > 5': it continues with 'price > 100'"):
             await reader.subscribe("a", durable="d", where="price > 5").__aenter__()
         async with w.bus(journals=Store().open_journal) as other:
             async with other.subscribe("a", durable="plain"):

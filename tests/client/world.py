@@ -1,4 +1,4 @@
-"""What tests of the client share: an embedded cluster on a broker of their choice, and buses on it."""
+"""The common part of the tests of the client: an embedded cluster on a broker of their choice, and buses on it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

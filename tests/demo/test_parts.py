@@ -1,4 +1,4 @@
-"""The parts of the live demo, one by one: the delayed line, the processes, the programs, the judgement, the page."""
+"""The parts of the live demo, individually: the delayed line, the processes, the programs, the judgement, the page."""
 
 import asyncio
 import contextlib

@@ -145,7 +145,7 @@ def dockerfile() -> dict[str, Any]:
 
 
 def test_the_image_runs_is_healthy_and_stops(tmp_path: Path, nats: NatsServer) -> None:
-    """Without an engine: the entry point, the command, the health check and the signal of the image, one by one."""
+    """Without an engine: the entry point, the command, the health check and the signal of the image, individually."""
     image = dockerfile()
     here = Here(tmp_path, nats.url)
     words = [*json.loads(image["ENTRYPOINT"]), *map(here.words, json.loads(image["CMD"]))]

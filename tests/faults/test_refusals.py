@@ -1,4 +1,5 @@
-"""Who must not act ends by itself, with the reason and exit code 1: what the judge of a round accepts, and what not."""
+"""A process that must not act ends by itself, with the reason and exit code 1: what the check of a round accepts, and
+what it does not."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The files of a run survive kill -9: whole rows are read, a torn line is cut off, an emptied file goes on."""
+"""The files of a run survive kill -9: whole rows are read, a torn line is cut off, an emptied file continues."""
 
 import os
 import signal

@@ -32,7 +32,7 @@ async def broken(server: SequencerServer, words: str) -> None:
 
 @pytest.mark.parametrize("buckets", [0, 4])
 async def test_a_topic_goes_on_when_the_loss_of_its_stream_is_accepted(tmp_path: Path, buckets: int) -> None:
-    """Subscribers, durable or not, are told of a gap; order across topics goes on; a restart keeps it."""
+    """Subscribers, durable or not, get a gap; order across topics continues; a restart keeps it."""
     streams = {"buckets": buckets}
     async with running_server(tmp_path / "nats") as nats_server:
         homes = HOMES if not buckets else {}
@@ -105,7 +105,7 @@ async def test_events_of_the_new_stream_are_dropped_only_if_that_is_wanted(tmp_p
             await broken(server, "was created")
             await until(lambda: "5 events" in str(_asked(server)), "the events to be counted")
             async with connect(url, cluster=cluster) as bus:
-                with pytest.raises(RequestRefused, match="made anew; restore it, accept that it is another one"):
+                with pytest.raises(RequestRefused, match="created again; restore it, accept that it is another one"):
                     await bus.publish("orders", b"order 3")
             await until(lambda: "holds 6 events that were never numbered" in str(_asked(server)), "what was stored now")
             assert (await accepted(config, "orders")).refused

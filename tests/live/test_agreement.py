@@ -15,11 +15,12 @@ from seriatim.live.server import SequencerServer
 from seriatim.model import InputError
 from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.description import ClusterDescription, describe_subject, encode_description
-from seriatim.server.layout import Disagreement, Layout, encode_layout
+from seriatim.server.layout import Disagreement, Layout, encode_layout, of_config
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.live.test_health import serving
 from tests.live.test_server import get
 from tests.ports import free_port
+from tests.proxy import TO_CLIENT, TO_TARGET, FaultProxy
 from tests.waiting import until
 
 
@@ -157,5 +158,24 @@ async def test_a_layout_that_was_deleted_is_registered_again(tmp_path: Path, mon
             assert (
                 Layout.of(await described(config.cluster) or pytest.fail("nobody answers")) == server.agreement.layout
             )
+        finally:
+            await broker.close()
+
+
+async def test_a_silent_broker_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = new_cluster()
+    async with FaultProxy.before(shared_server().url.removeprefix("nats://")) as proxy:
+        config = layout_of(tmp_path, cluster, {"root": {}}, f"nats://{proxy.address}")
+        broker = open_broker(config.broker, cluster=cluster)
+        await broker.open()
+        try:
+            proxy.dropped = {TO_CLIENT}
+            ours = agreement.Agreement(broker, of_config(config))
+            reaching = asyncio.create_task(ours.reach())
+            asked = proxy.passed[TO_TARGET]
+            await until(lambda: proxy.passed[TO_TARGET] > asked, "a question")
+            proxy.heal()
+            await reaching
+            assert ours.version == 1 and "layout not agreed yet" in caplog.text
         finally:
             await broker.close()

@@ -1,4 +1,4 @@
-"""What /health says when something does not work, on a real NATS server: each case is made, seen, and mended."""
+"""The answers of /health to each kind of problem, on a real NATS server: each problem is caused, seen, and repaired."""
 
 import asyncio
 import socket

@@ -1,4 +1,5 @@
-"""What a topic collects at a node, against an oracle that keeps whole stamps and never looks at what changed."""
+"""The entries that a topic collects at a node, compared with an oracle that keeps whole stamps and never looks at
+changes."""
 
 from typing import Any
 

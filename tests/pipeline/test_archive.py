@@ -129,7 +129,7 @@ def test_a_batch_that_is_repeated_and_places_that_do_not_belong_together(
     with pytest.raises(ArchiveFailed, match="is no longer on the server"):
         archive(spark, options(filled, tmp_path))
     filled.make("orders")  # its positions begin again
-    with pytest.raises(ArchiveFailed, match="deleted and made anew"):
+    with pytest.raises(ArchiveFailed, match="deleted and created again"):
         archive(spark, options(filled, tmp_path))
 
 
@@ -231,7 +231,7 @@ def test_the_order_log_is_archived_once(spark: SparkSession, world: Streams, tmp
     assert order.archived(spark, tmp_path) == [*order.expected[:39], *order.expected[42:]]
     gaps = sorted((row.first, row.last, row.problem) for row in read_gaps(spark, uri, "order").collect())
     assert [gap[:2] for gap in gaps] == [(14, 14), (17, 17)]
-    assert "something else than ranges" in gaps[1][2]
+    assert "a message that is not a list of ranges" in gaps[1][2]
     with pytest.raises(ArchiveFailed, match="positions were gone"):
         archive(spark, options(mine, tmp_path / "strict", tables=("order",), gaps="fail"))
 

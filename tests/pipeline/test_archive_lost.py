@@ -1,4 +1,4 @@
-"""What an archive lacks is not taken for a proof: neither that all is well nor that something is wrong."""
+"""Missing rows of an archive prove nothing: neither that all is well nor that something is wrong."""
 
 from pathlib import Path
 

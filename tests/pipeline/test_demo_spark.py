@@ -1,4 +1,5 @@
-"""The second audit of the demo: the same verdicts from Spark; what is missing is said, and the demo goes on."""
+"""The second audit of the demo: the same verdicts from Spark; a missing requirement is reported, and the demo
+continues."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -54,7 +54,7 @@ def test_what_is_gone_is_a_range_of_its_own() -> None:
 
 def test_a_stream_made_anew_and_one_that_is_gone() -> None:
     start = {"a": {"next": 4, "created": "then"}}
-    with pytest.raises(InputError, match="deleted and made anew"):
+    with pytest.raises(InputError, match="deleted and created again"):
         latest(start, [stream("a", 1, 100, created="now")], "kept", None)
     with pytest.raises(InputError, match="no longer on the server"):
         latest(start, [], "kept", None)

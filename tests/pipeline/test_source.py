@@ -118,7 +118,9 @@ def test_what_others_write_into_the_order_log(world: Streams) -> None:
             await jetstream.publish(names.order_subject, body)
 
     mine.client(write)
-    with pytest.raises(GapError, match=r"1…1 will never come: the order log holds something else than ranges"):
+    with pytest.raises(
+        GapError, match=r"1…1 will never come: the order log holds a message that is not a list of ranges"
+    ):
         read(mine, table="order")
     found = read(mine, table="order", gaps="rows")
     ranges = [row for row in found if row["lost_to"] is None]

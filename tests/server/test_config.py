@@ -109,7 +109,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         ("", "global", False, []),
         ('order = "global"', "global", False, []),
         ('order = "pairwise"', "pairwise", False, []),
-        ('order = "tree"', "global", False, ['order "tree" is an older word']),
+        ('order = "tree"', "global", False, ['order "tree" is an older keyword']),
         ("causal = true", "global", True, ["global order needs no causal = true"]),
         ('order = "tree"\ncausal = true', "global", True, ['order "tree" is', "global order needs no causal"]),
         ("causal = false", "global", False, []),

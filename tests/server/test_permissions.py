@@ -1,4 +1,4 @@
-"""Who may do what on the NATS server, as docs/serving.md says it: clients can use topics and cannot write stamps."""
+"""Permissions on the NATS server, as in docs/serving.md: clients can use topics and cannot write stamps."""
 
 import json
 import re

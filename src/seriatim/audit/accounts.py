@@ -1,9 +1,9 @@
 """Which events arrived, whatever their order? Checks `integrity` and `completeness`.
 
 Numbers, publications and subscriptions are claims of the system under audit. They are compared with each other and with
-the deliveries: what is missing makes a doubt, what contradicts makes an anomaly.
+the deliveries: missing rows make a doubt, contradictions make an anomaly.
 
-A *place* is what stands for an event within its topic: its number, and its index where one number stands for several.
+A *place* identifies an event within its topic: its number, and its index if one number stands for several events.
 """
 
 from bisect import bisect_left, bisect_right
@@ -117,7 +117,7 @@ def _shown(place: Place) -> str:
 
 
 class _Numbers:
-    """What the log as a whole knows about the numbers of each topic."""
+    """The knowledge of the whole log about the numbers of each topic."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.published = evidence.published
@@ -154,7 +154,7 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
         findings.doubt("no subscriptions in the log: which events were owed is not known", "completeness")
         return
     if findings.counts["number-mismatch"] or evidence.reused:
-        findings.doubt("ids or numbers contradict each other, so a gap cannot be told", "completeness")
+        findings.doubt("ids or numbers contradict each other, so gaps cannot be recognised", "completeness")
         return
     if not knows_owed(history.lost):
         return
@@ -164,7 +164,7 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
         for row in rows:
             received.setdefault((subscriber, row.topic), []).append(row)
     for subscriber, topic in sorted(received.keys() - {(row.subscriber, row.topic) for row in history.subscriptions}):
-        findings.doubt(f"{subscriber}, topic {topic}: no subscription tells what was owed", "completeness")
+        findings.doubt(f"{subscriber}, topic {topic}: no subscription says which events were owed", "completeness")
     for subscription in sorted(history.subscriptions, key=_subscription_key):
         rows = received.get((subscription.subscriber, subscription.topic), [])
         start = bisect_left(rows, subscription.since, key=lambda row: row.position)
@@ -181,7 +181,7 @@ def _check_subscription(
     who = f"{subscriber}, topic {topic}"
     got = {place: row for row in rows if (place := numbers.of(row)) is not None}
     if len(got) < len(rows) and any(numbers.of(row) is None for row in rows):
-        findings.doubt(f"{who}: events without a number, so a gap would not show", "completeness")
+        findings.doubt(f"{who}: events without a number, so a gap would not be noticed", "completeness")
         return
     start = subscription.start
     if start is None:
@@ -204,15 +204,15 @@ def _check_subscription(
             sentence = f"{subscriber} held the topic but was never notified of {what}, though owed up to number {until}"
             findings.add("gap", sentence, (subscription, proof, *later))
     if numbers.voids_known.get(topic) is False:
-        findings.doubt(f"{who}: publications without a number, so a gap may not show", "completeness")
+        findings.doubt(f"{who}: publications without a number, so a gap may not be noticed", "completeness")
     elif topic not in numbers.voids_known and _has_holes(owed, start, last[0]):
-        findings.doubt(f"{who}: numbers that no row tells of may be events or voids", "completeness")
+        findings.doubt(f"{who}: numbers that no row mentions may be events or voids", "completeness")
     if subscription.until is None and (tail := numbers.between(topic, last)):
         findings.doubt(f"{who}: number {_shown(tail[0])} not notified yet, late or lost", "completeness")
 
 
 def _last_owed(got: dict[Place, Delivery], after: Place, end: Number | None) -> Place:
-    """Up to where events are owed: the last one notified, or all of number `end`.
+    """Up to where the subscriber must get events: the last one notified, or all of number `end`.
 
     Who leaves in the middle of a message has its end there: what follows in the message it was notified of last is not
     owed.
@@ -223,7 +223,7 @@ def _last_owed(got: dict[Place, Delivery], after: Place, end: Number | None) -> 
 
 
 def _has_holes(owed: list[Place], start: Number, last: Number) -> bool:
-    """Whether there are numbers, or indices within a number, that no row tells of."""
+    """Whether there are numbers, or indices within a number, that no row mentions."""
     indices: dict[Number, int] = {}  # the highest one, plus one
     for number, index in owed:
         indices[number] = index + 1

@@ -60,7 +60,7 @@ class Auditor:
         findings.unchecked.remove("causal")
 
     def report(self) -> Report:
-        """What is known so far."""
+        """The report so far."""
         shared = sum(1 for count in self._notified.values() if count > 1)
         deliveries, events = len(self._history.deliveries), len(self._notified)
         return self._findings.report(deliveries, self._subscribers, events, shared, self._out_of_order, self._order)

@@ -5,8 +5,8 @@ An event's *past* is every event that happened before it (Lamport): its publishe
 pasts of these.
 
 A past is kept as one count per publisher, "the first n of its publications", because with one event of a publisher its
-earlier ones belong to it too. What is stored for a publication is only by how much its past grew since the publisher's
-previous one; a reader that has taken in the previous one takes in just that.
+earlier ones belong to it too. For each publication only the growth of its past since the publisher's previous
+publication is stored; a reader that has already added the previous one adds just that.
 
 Clocks are not used: `published_at` orders nothing here.
 """
@@ -157,7 +157,7 @@ def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> Non
 
 @dataclass(slots=True)
 class _Author:
-    """A chain while its pasts are worked out: what is known so far, what of it is new, how many rows are taken in."""
+    """A chain while its pasts are computed: the past so far, its new part, and how many rows are included."""
 
     chain: str
     publications: list[Publication]
@@ -168,7 +168,7 @@ class _Author:
 
 
 class Pasts:
-    """The past of every publication, kept as its growth since the one before it in its chain."""
+    """The past of every publication, kept as its growth since the previous one in its chain."""
 
     def __init__(self, chains: Chains, evidence: Evidence, unknowable: Collection[str] = ()) -> None:
         self.chains = chains

@@ -40,7 +40,7 @@ class Placed(NamedTuple):
 
 
 class Certificate(Struct, frozen=True):
-    """What came of the pass. `deliveries` were looked at, none if the order log is broken; `unnumbered` of them are
+    """The result of the pass. `deliveries` were looked at, none if the order log is broken; `unnumbered` of them are
     without a number, `uncovered` before the beginning or behind the end of the order log.
     """
 
@@ -94,7 +94,7 @@ class Marked(Struct):
 
 
 class Facts(Struct):
-    """What is known of the deliveries of one run when all have been looked at. Both engines fill it in."""
+    """The facts about the deliveries of one run, after all have been read. Both engines fill it in."""
 
     deliveries: int = 0
     subscribers: int = 0
@@ -296,7 +296,7 @@ def order_repeat(first: Placed, again: Placed) -> Anomaly:
 
 
 def position_mismatch(placed: Placed) -> Anomaly:
-    """A subscriber was told another position than that of the order log."""
+    """A subscriber was given another position than that of the order log."""
     row = placed.row
     what = f"position {row.order_position} for {row.event_id}, which the order log has at {_shown(placed.key)}"
     return Anomaly("position-mismatch", f"{row.subscriber} was told {what}", (row, placed.by))

@@ -1,4 +1,4 @@
-"""From rows to evidence: which deliveries may be used to judge the order, and what is wrong with the others.
+"""From rows to evidence: which deliveries may be used to judge the order, and why the others may not.
 
 Nothing here trusts the system that wrote the log. Left out of the order, with what follows from it:
 
@@ -43,7 +43,7 @@ class Evidence:
         self._find_two_topics()
         if self.reused:
             example = min(self.reused)
-            findings.doubt(f"the id {example} stands for two events: their order cannot be told", *ORDER)
+            findings.doubt(f"the id {example} stands for two events: their order is not known", *ORDER)
         self.sequences: dict[str, list[Delivery]] = {
             name: self._usable(rows, tied[name]) for name, rows in self.rows.items()
         }

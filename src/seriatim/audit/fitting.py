@@ -24,7 +24,7 @@ _stamps = msgspec.json.Decoder(dict[str, int])
 
 
 class Misfit(ValueError):
-    """What is wrong with a row, in the words of the rules."""
+    """The problem of a row, in the words of the rules."""
 
 
 def fit(
@@ -141,7 +141,7 @@ def _whole(column: str, text: str, at_most: int) -> int:
 
 
 def _moment(column: str, text: str) -> tuple[Decimal, str]:
-    """What rows can be ordered by: a number as it is, a time as microseconds since 1970. And which of them it is."""
+    """The value to order rows by: a number as it is, a time as microseconds since 1970. And which of them it is."""
     number = _number(text)
     if number is not None:
         return number, "number"

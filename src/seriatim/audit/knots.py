@@ -1,6 +1,6 @@
 """Sequences of ids: do they fit one order, and if not, which ids are in disagreement? Pure arithmetic, no log rows.
 
-Why each step loses nothing is in `docs/audit.md`; what they are for is in `agreement.py`.
+`docs/audit.md` explains why each step loses nothing; `agreement.py` uses them.
 """
 
 from collections import Counter

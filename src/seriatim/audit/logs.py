@@ -1,7 +1,7 @@
 """Logs as files: a history is a folder of four tables, each a .jsonl or .csv file; deliveries alone may be one file.
 
 Only `deliveries` must be there. One row per line, the fields of `seriatim.model`, unknown fields ignored. `rules.py`
-says what is refused.
+defines which rows are refused.
 """
 
 from collections.abc import Container

@@ -1,8 +1,8 @@
-"""What cannot be said of a log of which rows are known to be gone. Both auditors use these words.
+"""Which verdicts a log does not allow if some of its rows are known to be missing. Both auditors use these words.
 
 A row that is gone could prove a violation, so nothing that it may be about is `valid`. And it could explain what looks
 like one, so the checks do not take its absence for a proof: a publication that is gone is no `phantom`, a delivery that
-is gone is no `gap`. What the rows that are there prove by themselves, such as an inversion, stays `invalid`.
+is gone is no `gap`. A violation that the remaining rows prove, such as an inversion, stays `invalid`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -42,7 +42,8 @@ ALSO_CALLED = {
 class ColumnMapping(Struct, frozen=True, kw_only=True):
     """`columns`: field → the columns that make it up, joined by `/` if there are several (topic, partition, offset).
 
-    A field that is not mapped is the column of its own name. In JSON and Parquet a dot leads inside: `value.id`.
+    A field that is not mapped is read from the column of the same name. In JSON and Parquet a dot leads inside:
+    `value.id`.
     """
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -95,7 +96,8 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         return self.columns.get(name, (name,))
 
     def sources(self, there: Iterable[str], where: str, are_all: bool = True) -> dict[str, tuple[str, ...]]:
-        """The fields that can be read from these columns. Raises an error that names what is missing and what is close.
+        """The fields that can be read from these columns. Raises an error that names the missing column and similar
+        ones.
 
         `there` are the columns of the log. Of JSON they are those of its first lines, which need not be all: then
         every field that a row may lack is looked for in every row.
@@ -128,7 +130,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
             raise InputError("mapping", "tables have a verdict for each run", "leave --run out")
 
     def notes(self) -> list[str]:
-        """What the verdict cannot know, because of what the order was taken from."""
+        """The limits of the verdict that follow from the source of the order."""
         if self.order_by is None:
             return []
         what = "the lines of its file" if self.order_by == LINES else f"column {self.order_by}"

@@ -82,7 +82,7 @@ class OrderLog:
         return found if found is not None and number <= found.last else None
 
     def faults(self) -> Iterator[Anomaly]:
-        """What is wrong with the order log itself: positions first, then the numbers of each topic."""
+        """The defects of the order log itself: positions first, then the numbers of each topic."""
         before: Placement | None = None
         for row in self._rows:
             if before is not None and row.position != end_of(before) + 1:
@@ -110,7 +110,9 @@ def position_fault(before: Placement, row: Placement) -> Anomaly:
     """The positions of a row do not follow those before it."""
     end = end_of(before)
     if row.position > end:
-        sentence = f"the order log goes on at position {row.position} after position {end}: rows are missing between"
+        sentence = (
+            f"the order log continues at position {row.position} after position {end}: the rows between are missing"
+        )
         return Anomaly("order-log-gap", sentence, (before, row))
     one = f"number {before.first + row.position - before.position} of topic {before.topic}"
     other = f"number {row.first} of topic {row.topic}"

@@ -49,7 +49,7 @@ class _Fitted(NamedTuple):
 
 
 class Table:
-    """One table of a log: its files, and how they are read. `below` is what was asked for, a file or a folder."""
+    """One table of a log: its files, and how they are read. `below` is the requested file or folder."""
 
     def __init__(self, name: str, below: Path, files: Iterable[Path], mapping: ColumnMapping) -> None:
         self._name, self._where, self._mapping = name, str(below), mapping
@@ -276,7 +276,7 @@ def _format(path: Path) -> str:
 
 
 def _quoted(line: str, separator: str) -> list[str] | None:
-    """The cells of a line with quotes in it; None if there is text behind a closing quote.
+    """The cells of a line with quotes in it; None if there is text after a closing quote.
 
     A quote that begins a cell and is never closed ends with its line. Blanks behind a closing quote do not count.
     """

@@ -1,8 +1,8 @@
-"""What an audit says: a verdict for every guarantee, and the named anomalies that prove each `invalid`.
+"""The result of an audit: a verdict for every guarantee, and the named anomalies that prove each `invalid`.
 
 The checks write into `Findings`: anomalies (facts, with their witness) and doubts (why nothing can be promised). One
 rule, over the lattice of guarantees, turns them into verdicts: a guarantee is `invalid` if an anomaly breaks it or one
-that it implies; else `unknown` if there is a doubt about it or one that it implies; else `valid`.
+that it implies; otherwise `unknown` if there is a doubt about it or one that it implies; otherwise `valid`.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ BREAKS = ANOMALIES | AGAINST_ORDER
 
 
 class Anomaly(Struct, frozen=True):
-    """One violation: what it is called, one sentence, and the rows that prove it. No row can be left out."""
+    """One violation: its name, one sentence, and the rows that prove it. No row can be left out."""
 
     name: str
     sentence: str
@@ -88,7 +88,7 @@ class Report(Struct, frozen=True):
     out_of_order: int
 
     def answer(self, guarantees: Iterable[str] = GUARANTEES) -> Answer:
-        """The worst answer among these guarantees: invalid, else unknown, else valid."""
+        """The worst answer among these guarantees: invalid, otherwise unknown, otherwise valid."""
         answers = {self.verdicts[name].answer for name in guarantees}
         if "invalid" in answers:
             return "invalid"
@@ -112,7 +112,7 @@ def extent(deliveries: int, subscribers: int) -> str:
 
 
 class Findings:
-    """What the checks have found so far. Keeps at most `limit` anomalies of each name, and counts the others."""
+    """The findings of the checks so far. Keeps at most `limit` anomalies of each name, and counts the others."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -132,7 +132,7 @@ class Findings:
         return self._shown[name] < self.limit
 
     def add(self, name: str, sentence: str, witness: tuple[Row, ...]) -> None:
-        """Show an anomaly. Whoever finds it also counts it, wanted or not."""
+        """Show an anomaly. A check that finds one also counts it, wanted or not."""
         self.show(Anomaly(name, sentence, witness))
 
     def show(self, anomaly: Anomaly) -> None:
@@ -141,7 +141,7 @@ class Findings:
         self.anomalies.append(anomaly)
 
     def listed(self) -> list[Anomaly]:
-        """What is shown, by name, weakest guarantee first."""
+        """The shown anomalies, by name, weakest guarantee first."""
         names = list(BREAKS)
         return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
 
@@ -154,7 +154,7 @@ class Findings:
             self.doubts.setdefault(name, {}).setdefault(reason, count)
 
     def verdict(self, guarantee: str, valid_reason: str) -> Verdict:
-        """What follows for one guarantee: the one rule that makes verdicts."""
+        """The verdict for one guarantee: the only rule that makes verdicts."""
         below = implied_by(guarantee)
         broken = [
             f"{name} ({self.counts[name]:,})"
@@ -183,7 +183,7 @@ class Findings:
         out_of_order: int,
         order: tuple[str, ...] | None = None,
     ) -> Report:
-        """What follows from all that was found."""
+        """The verdicts that follow from all findings."""
         valid_reason = f"no violation in {extent(deliveries, subscribers)}"
         verdicts = {name: self.verdict(name, valid_reason) for name in GUARANTEES}
         return Report(

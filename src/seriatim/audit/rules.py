@@ -66,7 +66,7 @@ HEAD = 1_000  # lines of JSON looked at to know the columns
 
 
 def format_of(path: PurePath | str) -> str | None:
-    """csv, tsv, jsonl or parquet, from a file's name; None if it does not tell."""
+    """csv, tsv, jsonl or parquet, from a file's name; None if the name does not say."""
     path = PurePath(path)
     suffix = (PurePath(path.stem).suffix if path.suffix == ".gz" else path.suffix).lower()
     return "parquet" if suffix in PARQUET else FORMATS.get(suffix)
@@ -88,7 +88,7 @@ def keys_of(line: str) -> Iterable[str]:
 
 
 def folder_columns(folders: Sequence[str]) -> dict[str, str | None]:
-    """What the folders on the way to a file say about its rows: one named `column=value` is a column of its files.
+    """The columns that the folders above a file add to its rows: one named `column=value` is a column of its files.
 
     Otherwise the files below `run=1/` and `run=2/` would be compared as one run.
     """
@@ -111,7 +111,7 @@ def check_folders(where: str, files: Iterable[Sequence[str]]) -> bool:
     if len(kinds) > 1 or not all(next(iter(kinds))):
         shown = ", ".join(sorted(kinds.values())[:3])
         problem = f"folders named column=value beside or below others: {shown}"
-        raise LogError(where, problem, "give a folder whose files all have the same columns on the way to them")
+        raise LogError(where, problem, "give a folder whose files are all below folders of the same columns")
     return True
 
 
@@ -159,7 +159,7 @@ _FIXES = {  # the first whose words a problem has
 
 
 def of_column(columns: Sequence[str], problem: str) -> str:
-    """What is wrong with a cell. A value that is at fault comes before the problem."""
+    """The problem of a cell. A value that is at fault comes before the problem."""
     return f"column {', '.join(columns)}: {problem}"
 
 
@@ -194,7 +194,7 @@ def not_json_lines(where: str) -> LogError:
 
 def behind_quote(where: str) -> LogError:
     """What was meant is not known, and CSV readers differ."""
-    return LogError(where, "text behind a closing quote", 'write a quote inside a cell twice: "a ""word"""')
+    return LogError(where, "text after a closing quote", 'write a quote inside a cell twice: "a ""word"""')
 
 
 def check_heading(columns: Iterable[str], where: str) -> None:

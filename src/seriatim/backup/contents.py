@@ -1,4 +1,4 @@
-"""What a copied journal holds: every record is decoded, and its machine is rebuilt from it."""
+"""The contents of a copied journal: every record is decoded, and its machine is rebuilt from them."""
 
 from typing import Any
 
@@ -77,4 +77,4 @@ def _founded(name: str, founded: Any) -> Any:
 
 def _check_name(name: str, found: str) -> None:
     if found != name:
-        raise InputError(name, f"the journal is that of {found}", "look which folder is whose")
+        raise InputError(name, f"the journal is that of {found}", "check which folder belongs to which node")

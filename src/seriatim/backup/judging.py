@@ -1,9 +1,9 @@
-"""What a copy of a journal is good for: it is compared with what is registered and kept on the broker.
+"""Whether a copy of a journal may be used: it is compared with what the broker has registered and keeps.
 
-A journal may be used to go on only if nothing was written to any other copy of it since. That is proven if its last
-life has ended in good order, and had as many records. Else the counts that a life tells every second or two, and the
-stamps on the broker, can show that a copy is older, but not quite that it is not. (That nobody has the folder open
-proves nothing: it may be an older copy itself.)
+A node may continue from a copy only if nothing was written to any other copy of the journal since. That is proven if
+its last life ended in an orderly way with the same number of records. Otherwise the counts that a life registers every
+second or two, and the stamps on the broker, can show that a copy is older, but cannot fully prove that it is not. (It
+proves nothing that no process has the folder open: the folder may be an older copy itself.)
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MAY_BE_USED: frozenset[Word] = frozenset({"newest", "unknown"})
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What one copy is good for, in a word and in a sentence."""
+    """Whether one copy may be used, in a word and in a sentence."""
 
     word: Word
     text: str
@@ -57,7 +57,7 @@ async def compare(kept: KeptJournal, contents: Contents, broker: Broker | None, 
     if broker is None:
         return Verdict(word="unknown", text=f"whole, and not compared with anything: {not_asked}")
     if broker.lives is None:
-        text = "this broker registers no lives, so it is not known what was written since; the neighbours know"
+        text = "this broker registers no lives, so it is not known what was written since; the node's neighbours know"
         return Verdict(word="unknown", text=text)
     claim = broker.lives.claim(kind_of(kept.system), kept.name)
     try:
@@ -79,14 +79,14 @@ async def compare(kept: KeptJournal, contents: Contents, broker: Broker | None, 
 
 def _never_heard(kept: KeptJournal) -> Verdict:
     text = (
-        f"the broker has never heard of {kept.what}: it is another one, or has lost its streams. Put the streams back "
-        "first, from the same backup; with other streams it is refused, or its topics are"
+        f"the broker has never heard of {kept.what}: it is another broker, or has lost its streams. Put the "
+        "streams back first, from the same backup; otherwise the node, or its topics, will be refused"
     )
     return Verdict(word="unknown", text=text)
 
 
 async def _why_behind_broker(contents: Contents, broker: Broker, node: str) -> str:
-    """What the broker keeps that a node of a tree has forgotten in this copy."""
+    """Evidence on the broker that a node of a tree has forgotten something in this copy."""
     machine = contents.machine
     if machine is None:
         return ""
@@ -110,8 +110,8 @@ def _node(kept: KeptJournal, contents: Contents, last: Life, behind_broker: str)
         return _older(last, older, "`seriatim serve --heal` where it works (docs/guarantees.md, A lost journal)")
     if not is_counted:
         text = (
-            f"of epoch {epoch}, and none later has run; but records of stations are not counted. Use it if it was "
-            f"copied after the last life ended ({last.where}, since {last.since}), from the journal of that one"
+            f"of epoch {epoch}, the last one; but records of stations are not counted. Use it if it was "
+            f"copied after the last life ended ({last.where}, since {last.since}), from the journal of that life"
         )
         return Verdict(word="unknown", text=text)
     return _newest(kept, last.is_ended and (epoch, records) == (acted, written), "the node")
@@ -122,7 +122,7 @@ def _durable(kept: KeptJournal, contents: Contents, last: Life) -> Verdict:
     assert past is not None, "read as a durable subscription"
     problem = why_behind(past, last)
     if problem is not None:
-        fix = "begin anew with `seriatim sub --durable … --accept`, or subscribe(accept=True)"
+        fix = "start over with `seriatim sub --durable … --accept`, or subscribe(accept=True)"
         return _older(last, problem, fix if REMOVED not in last.numbers else "subscribe under another name")
     is_last = bool(past.lives) and past.lives[-1].holder == last.holder
     return _newest(kept, is_last and last.is_ended and past.count == last.numbers.get(COUNT, 0), "the subscription")
@@ -130,19 +130,19 @@ def _durable(kept: KeptJournal, contents: Contents, last: Life) -> Verdict:
 
 def _older(last: Life, problem: str, fix: str) -> Verdict:
     text = (
-        f"not good to go on from, and refused at the start: {problem}. The last life was {last.where}, since "
-        f"{last.since}: use the journal of that one; if it is lost, {fix}"
+        f"it cannot be continued from, and is refused at the start: {problem}. The last life was {last.where}, since "
+        f"{last.since}: use the journal of that life; if it is lost, {fix}"
     )
     return Verdict(word="older", text=text)
 
 
 def _newest(kept: KeptJournal, is_proven: bool, what: str) -> Verdict:
     if is_proven:
-        return Verdict(word="newest", text=f"nothing was written since: {what} can go on with it, on any machine")
+        return Verdict(word="newest", text=f"nothing was written since: {what} can continue from it, on any machine")
     limit = "second" if kept.system == "tree" else "two seconds"
-    text = f"the newest as far as the broker knows, which is told every {limit}: {what} can go on with it"
+    text = f"the newest as far as the broker knows, which hears every {limit}: {what} can continue from it"
     if kept.holder:
-        text += ". It was copied while it ran: if the disk that it had is still there, use what is on that"
+        text += ". It was copied while the process ran: if the original disk still exists, use the journal on that"
     return Verdict(word="newest", text=text)
 
 

@@ -89,8 +89,8 @@ async def _stopped(broker: Broker) -> dict[str, Life]:
         last = await runs(broker, "node", name)
         if last is not None:
             raise RequestRefused(
-                f"node {name} runs ({last.where}); stop all nodes, then copy the streams: else journals and streams "
-                "would not fit each other"
+                f"node {name} runs ({last.where}); stop all nodes, then copy the streams: otherwise journals and "
+                "streams would not fit each other"
             )
     return found
 
@@ -109,7 +109,7 @@ async def _copy(source: Source, folder: Path, broker: Broker | None) -> tuple[Ke
         files, place = await _copy_from_broker(source, target), "the broker"
         holder = await _holder(source, broker)
     if holder and source.system in PROVES_NOTHING:
-        problem = f"it runs ({holder}), and whether a copy that is made now is the newest can never be told"
+        problem = f"it runs ({holder}), so nobody could tell later whether this copy is the newest"
         raise RequestRefused(f"{source.name}: {problem}; stop it first")
     recovered = await asyncio.to_thread(read_journal, target)
     contents = await asyncio.to_thread(contents_of, source.system, source.name, recovered)

@@ -1,4 +1,4 @@
-"""What a backup says of itself: the file `manifest.json`, which is written last.
+"""The description of a backup: the file `manifest.json`, which is written last.
 
 manifest.json            what is below, with a digest of each file, and one of the manifest
 node-eu/                 the files of a journal, as in runtime/journal/layout.py
@@ -47,7 +47,7 @@ class KeptJournal(Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """What it is of, for people."""
+        """The name of the copied process, for people."""
         words = {"tree": "node", "atoms": "station", "overlay": "broker", "durable": "durable subscription"}
         return f"{words[self.system]} {self.name}"
 
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def damage_of(folder: Path, files: list[FileCopy]) -> str:
-    """What is wrong with these files; empty: they are as they were written."""
+    """The problem of these files; empty: they are as they were written."""
     for each in files:
         path = folder / each.name
         try:

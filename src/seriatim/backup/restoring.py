@@ -1,8 +1,8 @@
 """Putting a backup back: journals into folders or onto the broker, and everything that the broker kept.
 
-Everything is checked before anything is changed. What the broker kept goes first, lives before the rest, and journals
-go last: so a node that is started in between finds itself registered and without a journal, and does not act. If the
-command is ended in between, run it again: it goes on with what is not there yet.
+Everything is checked before anything is changed. The streams of the broker are restored first, lives before the rest,
+and journals last: so a node that is started in between finds itself registered and without a journal, and does not act.
+If the command is interrupted, run it again: it continues with whatever is still missing.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ class Target(Struct, kw_only=True):
 
 
 class PutBack(Struct):
-    """What was put back: journals with their verdicts, and names of parts. `there`: what was there already."""
+    """The restored parts: journals with their verdicts, and names of streams. `there`: the parts that existed
+    already."""
 
     journals: list[tuple[KeptJournal, Verdict]]
     parts: list[str]
@@ -36,7 +37,7 @@ class PutBack(Struct):
 
 
 async def judged(folder: Path, manifest: Manifest, broker: Broker | None, not_asked: str) -> list[Verdict]:
-    """What each journal of a backup is good for. JournalError: a file of what the broker kept is damaged."""
+    """The verdict for each journal of a backup. JournalError: a file of what the broker kept is damaged."""
     await asyncio.to_thread(_check_parts, folder, manifest)
     return [await judge(folder, kept, broker, not_asked) for kept in manifest.journals]
 

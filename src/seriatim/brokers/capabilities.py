@@ -1,6 +1,6 @@
-"""What some brokers can do and others cannot. A broker says which of these it has (seam.py).
+"""Features that some brokers have and others do not. A broker says which of these it has (seam.py).
 
-README.md says what is missing without each. Reading in bulk is in bulk.py.
+README.md says what does not work without each. Reading in bulk is in bulk.py.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Records(Protocol):
     """Small records that every client of the broker can read."""
 
     async def keep(self, name: str, data: bytes) -> None:
-        """Keep this under the name, in place of what was there."""
+        """Keep this under the name, replacing the earlier value."""
 
     async def kept(self, name: str) -> bytes | None:
         """The last record under this name. None: there is none."""
@@ -195,7 +195,9 @@ def check_after(after: Position, bounds: OrderBounds | None) -> OrderBounds:
     """The bounds of a log that can be read behind this position. InputError: it cannot."""
     if bounds is None:
         problem = "it is empty, or was deleted"
-        raise InputError("order log", problem, "publish something; a deleted order log begins anew with the next event")
+        raise InputError(
+            "order log", problem, "publish something; a deleted order log begins again with the next event"
+        )
     if after < 0:
         raise InputError("position", f"{after} is negative", "positions begin with 1; 0 is before the first")
     if after > bounds.end:
@@ -214,7 +216,7 @@ class RowChannel(Protocol):
         """Wait until the broker has everything. LogError: it does not have it in that time."""
 
     async def read(self) -> list[bytes]:
-        """What this client has written before, message by message."""
+        """The earlier messages of this client, individually."""
 
     def close(self) -> None:
         """Hand over no more; what waits is forgotten."""
@@ -233,7 +235,7 @@ class ReplayPlace(Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> "ReplayPlace":
-        """What `str` gives. ValueError: it is something else."""
+        """The text for `str`. ValueError: it is something else."""
         order_key, log, number, index = text.split(" ")
         return cls(int(order_key), log, int(number), int(index))
 
@@ -319,7 +321,7 @@ class BrokerServer(Protocol):
         """Start it and wait until it answers. ConnectionFailed says why it does not."""
 
     async def stop(self) -> None:
-        """End it in good order."""
+        """End it in an orderly way."""
 
     def kill(self) -> None:
         """End it at once."""

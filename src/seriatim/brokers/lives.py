@@ -1,10 +1,10 @@
-"""Who has a name: the lives of nodes and durable subscriptions, registered where everybody can see them.
+"""The lives of nodes and durable subscriptions, registered where everybody can see which process has a name.
 
 A journal alone cannot tell that it is an old copy, or that another process runs with another journal. So every life
-registers, *before it acts*, under the name of what it runs, with a later epoch than the last life had. Registering is
-a compare-and-set: of two processes that try, one succeeds, and the other is `Fenced`. Whoever had the name before is
-told (`Claim.lost`), and is refused at its next write. Nothing here is a lock or a lease: a life has the name until
-somebody registers a later one.
+registers, *before it acts*, under the name of what it runs, with a later epoch than the last life had. Registering is a
+compare-and-set: of two processes that try, one succeeds, and the other is `Fenced`. The process that had the name
+before is told (`Claim.lost`), and is refused at its next write. Nothing here is a lock or a lease: a life has the name
+until somebody registers a later one.
 
     claim = lives.claim("node", "eu")
     before = await claim.look()            the last life, with the numbers it has said; None: nobody ever had the name
@@ -38,8 +38,8 @@ class Life(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One life of whoever has a name.
 
     `epoch`: later than that of every life before. `holder`: random; no other life has it. `where`: for people, which
-    process it is and which journal it has. `numbers`: what it said last. `is_ended`: it ended in good order, and said
-    everything.
+    process it is and which journal it has. `numbers`: the last numbers that it registered. `is_ended`: it ended in an
+    orderly way, after it had registered everything.
     """
 
     epoch: int
@@ -89,7 +89,7 @@ class Claim(Protocol):
         """Have the name from now on. Fenced: somebody has registered since the last look, or has a later epoch."""
 
     async def say(self, numbers: Mapping[str, int], *, is_ended: bool = False) -> None:
-        """Keep these numbers in place of those said before. Fenced: another life has the name; nothing was kept."""
+        """Register these numbers, replacing the earlier ones. Fenced: another life has the name; nothing was kept."""
 
     async def check(self) -> None:
         """Look whether this life still has the name. Fenced: it has not. Looked at by itself now and then."""

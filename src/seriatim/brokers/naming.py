@@ -1,4 +1,4 @@
-"""What a topic may be called, which topic orders it, and how names become names of streams and subjects.
+"""Which names topics may have, which topic orders another, and how names become names of streams and subjects.
 
 Every broker takes the same names, so that a program that runs on `memory://` runs on a real server: a topic is a NATS
 subject without wildcards. Names below `_` and `$` belong to servers and to Seriatim itself.
@@ -96,7 +96,7 @@ class Names:
         return self._stream("topic", topic)
 
     def log_subject(self, topic: Topic) -> str:
-        """What events of an ordered topic are published as when they name no other subject."""
+        """The subject on which events of an ordered topic are published if they name no other subject."""
         return f"{self.prefix}.buckets.{topic}" if self.buckets else topic
 
     def slots_stream(self, topic: Topic) -> str:
@@ -128,7 +128,7 @@ class Names:
         return f"{self.cluster}-{name}"
 
     def register_subject(self, name: str) -> str:
-        """What this record is published as."""
+        """The subject of this record."""
         return f"{self.prefix}.{name}"
 
     @property
@@ -138,7 +138,7 @@ class Names:
 
     @property
     def order_subject(self) -> str:
-        """What the root publishes ranges of the order log as."""
+        """The subject on which the root publishes ranges of the order log."""
         return f"{self.prefix}.order"
 
     @property

@@ -5,8 +5,8 @@ events of one topic are packed: the message has the header `Seriatim-Batch: 1` a
 
     [first, [data, data, …], {index: {name: value}}, {index: id}]
 
-The ids of a pack are derived: the event at `index` is `<publisher>-<first + index>`, unless its publisher gave it an
-id (last map). So an event in a pack costs its data and two or three bytes. What others write is not trusted: a
+The ids of a pack are derived: the event at `index` is `<publisher>-<first + index>`, unless its publisher gave it an id
+(last map). So an event in a pack costs its data and two or three bytes. Messages of other clients are not trusted: a
 pack that cannot be read, or holds too many events, is `Unreadable`, and the reader reports it as a gap.
 """
 
@@ -31,7 +31,7 @@ class Unreadable(SeriatimError):
 
 
 class Pack(Struct, array_like=True, frozen=True):
-    """What is inside a packed message."""
+    """The contents of a packed message."""
 
     first: int
     data: list[bytes]

@@ -13,7 +13,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Attend(topic, node)  hand over what this node tells of the topic       Staged
     Follow(topic)        report how far it is stamped, now and later       StampedTo
     Unfollow(topic)      stop
-    Cede(since)          refuse at the order log what roots of before send Ceded
+    Cede(since)          refuse at the order log what earlier roots send Ceded
     Ordered(…)           append it to the order log, once                  OrderKept
     ReadOrder(after)     read the order log                                OrderRead, when something follows
     Discard(topic, last) remove a topic, and go on behind last         Discarded, or Grown if the log is longer
@@ -206,7 +206,7 @@ class Broker:
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
     tells_lives: bool = False  # `Begin` is answered, and what earlier epochs of the node stamp and order is refused
-    has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
+    has_stages: bool = False  # `Staged` is passed on to listeners. If not, only finished stamps are published
     removes_topics: bool = False  # `Discard` is carried out
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 
@@ -231,7 +231,7 @@ class Broker:
     def durable_journal(self, durable: str, *, cluster: str, replicas: int) -> FencedJournal | None:
         """The journal of the durable subscription of this name, if the broker has journals.
 
-        The subscription can then go on on another machine, and a second process with its name fences the first.
+        The subscription can then continue on another machine, and a second process with its name fences the first.
         """
         journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
         return journals.journal(_journal_name(durable), connects=True) if journals is not None else None
@@ -293,7 +293,7 @@ def _journal_name(durable: str) -> str:
 
 
 class Kind:
-    """A kind of broker: what its URLs mean, and what is known of it before there is a connection.
+    """A kind of broker: the meaning of its URLs, and what is known about it before there is a connection.
 
     Registered by the schemes of its URLs (urls.py). The defaults are those of a broker that can do nothing special.
     """

@@ -31,7 +31,7 @@ GROUPS = {
         "peer": "Run one peer, without a broker.",
         "broker": "Run one broker of an overlay that filters by content.",
         "status": "Show the nodes of a running cluster.",
-        "explain": "Say what waits for what in a running cluster.",
+        "explain": "Show what waits for what in a running cluster.",
         "move": "Move a topic to another node, while events flow.",
         "apply": "Bring a running cluster to a plan, while events flow.",
         "topics": "List the topics of a cluster; add and remove them.",
@@ -39,7 +39,7 @@ GROUPS = {
         "accept": "Accept that the stream of a topic was deleted on purpose.",
         "order": "Print the order log: one order of all events.",
         "backup": "Copy journals and streams; say what a copy is good for.",
-        "restore": "Put a backup back, as far as it is good for that.",
+        "restore": "Put a backup back, if it may be used.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },
     "Logs and archives": {
@@ -47,7 +47,7 @@ GROUPS = {
         "report": "Make one page of runs, experiments and plans.",
         "archive": "Archive what is on the broker as Parquet, each row exactly once.",
         "replay": "Replay an archive: what a subscriber saw, or would have seen.",
-        "plan": "Choose the tree and the homes of topics; what couplings cost.",
+        "plan": "Choose the tree and the homes of topics; show costs.",
         "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
         "workload": "Make up subscriptions, publications or deliveries, of any size.",
     },
@@ -146,7 +146,7 @@ class LazyGroup(click.Group):
 
 
 def _failed(error: Exception, undone: int) -> Failed | None:
-    """An error that is ours or Spark's, with its exit code; None for one that nobody thought of."""
+    """An error of ours or of Spark, with its exit code; None for an unexpected one."""
     match error:
         case InputError():
             return Failed(str(error), BAD_INPUT)

@@ -1,4 +1,4 @@
-"""`seriatim accept`: a stream was deleted on purpose, and its topic goes on with the one that is there now."""
+"""`seriatim accept`: a stream was deleted on purpose, and its topic continues with the present one."""
 
 import asyncio
 import sys
@@ -17,19 +17,19 @@ EXIT_REFUSED = 1
 
 @click.command
 @click.argument("topic")
-@click.option("--drop-events", "drop", is_flag=True, help="Drop what the new stream holds already.")
+@click.option("--drop-events", "drop", is_flag=True, help="Drop the events that the new stream already holds.")
 @url_option
 @json_option
 def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Accept that the stream of TOPIC was deleted.
 
-    Homes and subscribers refuse a stream that was deleted and made anew, because its numbers begin again; `seriatim
-    status` names it. If it was deleted on purpose, this command lets the topic go on: the home forgets the old stream,
-    and the new one (made, if there is none) goes on behind the last number. Every subscriber is told of a gap: what it
-    had not read is lost. The home journals it, so a restart changes nothing.
+    Homes and subscribers refuse a stream that was deleted and created again, because its numbers start over; `seriatim
+    status` names it. If it was deleted on purpose, this command lets the topic continue: the home forgets the old
+    stream, and the new one (which is created if there is none) continues after the last number. Every subscriber gets a
+    gap, and loses its unread events. The home journals the decision, so a restart changes nothing.
 
-    Events that the new stream holds already were never numbered. They cannot be kept: --drop-events drops them. If the
-    stream is still the same one, the command is refused.
+    Events that are already in the new stream were never numbered. They cannot be kept: --drop-events drops them. If the
+    stream is still the old one, the command is refused.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as
       seriatim accept orders --drop-events --json
 
     \b
-    Exit code: 0 accepted, 1 refused, 2 wrong options, 3 not finished in time (it goes on), 130 interrupted.
+    Exit code: 0 accepted, 1 refused, 2 wrong options, 3 not finished in time (it continues), 130 interrupted.
     """
     if is_direct(url):
         raise InputError("--url", "peers and overlays have no streams", "name the broker of a sequencing tree")
@@ -52,7 +52,7 @@ def command(topic: str, drop: bool, url: str, cluster: str, timeout_s: float, as
     elif answer.refused:
         click.echo(f"{answer.topic}: not accepted: {answer.refused}", err=True)
     else:
-        click.echo(f"{answer.topic}: accepted; it goes on at {answer.first}, {answer.dropped} events were dropped")
+        click.echo(f"{answer.topic}: accepted; it continues at {answer.first}, {answer.dropped} events were dropped")
     sys.exit(EXIT_REFUSED if answer.refused else 0)
 
 
@@ -73,4 +73,4 @@ async def accept(found: Cluster, topic: str, drop: bool, timeout_s: float) -> Ac
                     return answer
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        raise TimedOut(f"{topic} is being accepted, which was not done within {timeout_s:g} s; it goes on") from None
+        raise TimedOut(f"{topic} is being accepted, which was not done within {timeout_s:g} s; it continues") from None

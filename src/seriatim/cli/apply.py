@@ -24,15 +24,15 @@ undo_option = add_options(
     click.option(
         "--undo-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Where it is written down where topics lived before (default: beside the plan, as NAME.undo.toml).",
+        help="The file that records where topics lived before (default: beside the plan, as NAME.undo.toml).",
     ),
 )
 
 
 @click.command
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Only say what would move, and in which order.")
-@click.option("--undo", is_flag=True, help="Move back what this plan has moved.")
+@click.option("--dry-run", is_flag=True, help="Only print what would move, and in which order.")
+@click.option("--undo", is_flag=True, help="Move back the topics that this plan has moved.")
 @undo_option
 @url_option
 @json_option
@@ -49,9 +49,9 @@ def command(
     """Bring a running cluster to a plan: move each topic of PLAN that lives elsewhere, one after the other.
 
     PLAN is the plan.toml of `seriatim plan`, or any file with a table [homes]. Topics that it does not list stay where
-    they are. Each topic waits while it moves, for a few messages between nodes; --timeout bounds that. When one cannot
-    be moved, the command stops and says why. Applying the plan again goes on with what is left, also after a crash of
-    this command or of any node; --undo takes back what was moved.
+    they are. Each topic waits while it moves, for a few messages between nodes; --timeout bounds that. If a topic
+    cannot be moved, the command stops and says why. Applying the plan again continues with the remaining topics, also
+    after a crash of this command or of any node; --undo moves the topics back.
 
     \b
     Examples:
@@ -102,10 +102,10 @@ def apply_file(
     try:
         homes, moved, _ = run_until_interrupted(work)
     except KeyboardInterrupt:
-        notice(f"the topic that was being moved goes on by itself; `{again}` goes on with the others")
+        notice(f"the current move continues by itself; `{again}` continues with the other topics")
         raise
     except (RequestRefused, ConnectionFailed, TimedOut) as error:
-        raise type(error)(f"{error}; `{again}` goes on, `{again} --undo` moves back") from None
+        raise type(error)(f"{error}; `{again}` continues, `{again} --undo` moves the topics back") from None
     if dry_run:
         for each in moved:
             if as_json:

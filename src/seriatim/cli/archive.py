@@ -17,11 +17,11 @@ TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscripti
 
 
 @click.group(invoke_without_command=True)
-@click.option("--out", metavar="URI", help="Where the archive is.")
+@click.option("--out", metavar="URI", help="The URI of the archive.")
 @click.option("--checkpoint", metavar="URI", help="Where to record its progress; one for each archive.")
 @click.option("--tables", metavar="NAMES", help="Tables, separated by commas.  [default: all]")
-@click.option("--topics", metavar="NAMES", help="Events of these topics only; * stands for anything.")
-@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.")
+@click.option("--topics", metavar="NAMES", help="Events of these topics only; * matches anything.")
+@click.option("--once/--follow", "once", default=True, help="End with what is there now, or continue.")
 @click.option(
     "--trigger",
     "trigger_s",
@@ -39,7 +39,7 @@ TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscripti
     "--gaps",
     type=click.Choice(["rows", "fail"]),
     default="rows",
-    help="What to do about events that are gone before they are archived.",
+    help="What to do about events that were lost before they were archived.",
 )
 @url_option
 @spark_options
@@ -64,14 +64,13 @@ def command(
 ) -> None:
     """Archive what is on the broker as Parquet, each row exactly once.
 
-    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, order (the order log of
-    a cluster with global order), deliveries, publications, subscriptions. It may be killed at any moment and goes on
-    where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:,
-    s3a:. With --once (the default) it ends when what
-    was there at its start is archived; with --follow it goes on.
+    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, order (the order log of a cluster
+    with global order), deliveries, publications, subscriptions. It may be killed at any moment, and continues where it
+    was with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:, s3a:. With
+    --once (the default) it ends when everything that was there at its start is archived; with --follow it continues.
 
-    What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error
-    with --gaps fail.
+    Messages that the broker dropped before they could be archived are recorded as gaps (see `archive show`), or are an
+    error with --gaps fail.
 
     \b
     Examples:
@@ -141,7 +140,7 @@ def _told_to_end() -> Callable[[], bool]:
     "grace_s",
     type=click.FloatRange(min=0),
     default=3600.0,
-    help="Seconds for which replaced files stay, for those who are reading them.",
+    help="Seconds for which replaced files are kept, for jobs that are reading them.",
 )
 @click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes of a large file.")
 @spark_options

@@ -22,11 +22,17 @@ EXIT_BAD, EXIT_UNKNOWN = 1, 3
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Make the backup here: a new folder.")
 @click.option("--check", type=click.Path(path_type=Path), metavar="DIR", help="Say what this backup is good for.")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", help="Copy this one; may be repeated. [default: all here]"
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    help="Copy this node's journal; may be repeated. [default: all on this machine]",
 )
 @click.option("--durable", "durables", multiple=True, metavar="NAME", help="Copy this durable subscription's journal.")
 @journals_option
-@click.option("--streams", "with_streams", is_flag=True, help="Also all that the broker keeps; the nodes are stopped.")
+@click.option(
+    "--streams", "with_streams", is_flag=True, help="Also copy all that the broker keeps; stop all nodes first."
+)
 @place_options
 @json_option
 def command(
@@ -43,23 +49,24 @@ def command(
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Copy journals, and say what the copies are good for.
+    """Copy journals, and say whether the copies may be used.
 
     --to copies the journals of the nodes of cluster.toml (or of the brokers of overlay.toml) that are on this machine,
-    those on the broker, and with --durable those of durable subscriptions. A node may run meanwhile: its copy is then
-    a whole beginning of its journal, and older as soon as it writes on. An older copy is never good to go on from.
+    those on the broker, and with --durable those of durable subscriptions. A node may run meanwhile: its copy then
+    holds the records up to some point, and is older as soon as the node writes the next one. A node can never continue
+    from an older copy.
 
-    With --streams the backup also has all that the broker keeps of the cluster, and its nodes must be stopped: put
-    back together, by `seriatim restore --streams`, everything is as it was then.
+    With --streams the backup also has all that the broker keeps of the cluster, and its nodes must be stopped. After
+    `seriatim restore --streams` everything is as it was then.
 
     --check compares digests, reads every record, and asks the broker what has happened since:
 
     \b
       newest    the process can be started with it, on any machine
-      running   the process runs: the copy is not to be used beside it
-      older     not good to go on from, and refused at the start
-      damaged   not good for anything
-      unknown   whole, but nobody could be asked, or nobody knows
+      running   the process is running: do not use the copy beside it
+      older     the process can never continue from it, and refuses it at the start
+      damaged   a file is missing or changed, or cannot be read
+      unknown   undamaged, but nobody could be asked, or nobody knows
 
     \b
     Examples:
@@ -77,7 +84,7 @@ def command(
     place = Place.of(config, url, cluster, offline, timeout_s)
     if check is not None:
         if nodes or durables or journals or with_streams:
-            raise InputError("--check", "it looks at the whole backup", "leave out what would be copied")
+            raise InputError("--check", "it checks the whole backup", "leave out the options that say what to copy")
         sys.exit(_check(check, place, as_json))
     assert to is not None, "checked above"
     made = run_until_interrupted(lambda: _make(place, to, nodes, durables, journals, with_streams))

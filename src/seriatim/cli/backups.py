@@ -1,4 +1,4 @@
-"""What `seriatim backup` and `seriatim restore` share: where the cluster is, and where journals are."""
+"""The common part of `seriatim backup` and `seriatim restore`: where the cluster is, and where journals are."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +39,7 @@ place_options = add_options(
         "--url", envvar="SERIATIM_URL", help="URL of the broker, without --config (environment: SERIATIM_URL)."
     ),
     click.option("--cluster", envvar="SERIATIM_CLUSTER", help="Name of the cluster, without --config."),
-    click.option("--offline", is_flag=True, help="Ask no broker."),
+    click.option("--offline", is_flag=True, help="Do not ask the broker."),
     click.option(
         "--timeout",
         "timeout_s",
@@ -134,7 +134,7 @@ class Place(Struct, kw_only=True):
                 broker = await stack.enter_async_context(opened(self.url, self.timeout_s, **self.options))
             except ConnectionFailed as error:
                 if is_needed:
-                    raise ConnectionFailed(f"{error} (--offline: do without it)") from None
+                    raise ConnectionFailed(f"{error} (--offline works without it)") from None
                 self.not_asked = f"no broker answers at {shown(self.url)}"
                 yield None
                 return
@@ -148,7 +148,7 @@ class Place(Struct, kw_only=True):
             folder = Path(journals) if journals is not None else default_journals() / self.cluster
             return folder / name, None
         if broker is None:
-            raise InputError("--journals", "the broker does not answer, and the journal is there", "start it first")
+            raise InputError("--journals", "the broker does not answer, and the journal is on it", "start it first")
         replicas = self.config.streams.replicas if self.config is not None else 1
 
         def journal() -> FencedJournal:
@@ -283,7 +283,7 @@ def _target(place: Place, broker: Broker | None, kept: KeptJournal, journals: st
     config = place.config
     if config is None:
         fix = "name a folder (--to), or the file that says where journals are (--config)"
-        raise InputError("--to", f"it is not said where the journal of {kept.what} belongs", fix)
+        raise InputError("--to", f"where the journal of {kept.what} belongs is not known", fix)
     if kept.name not in config.nodes or (kept.system == "atoms") != (config.order == "atoms"):
         problem = f"the backup has {kept.what}, which this file does not have"
         raise InputError("--config", problem, "name the right file, or choose with --node")

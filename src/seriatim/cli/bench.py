@@ -1,4 +1,4 @@
-"""`seriatim bench`: load on a running cluster. One process publishes, each subscriber has a process of its own.
+"""`seriatim bench`: load on a running cluster. One process publishes; each subscriber is a separate process.
 
 Every event carries the time it was published at; all processes run on this machine, so they share its clock. The rate
 of notifications counts until the slowest subscriber has everything that was published on its topics.
@@ -43,7 +43,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """What a subscriber's process says: that it has joined, that it is done, or why it failed."""
+    """A message from a subscriber's process: that it has joined, that it is done, or why it failed."""
 
     failure: str = ""
     is_late: bool = False
@@ -55,7 +55,7 @@ class Said(Struct, frozen=True, kw_only=True):
 @click.command
 @click.option("--topics", type=click.IntRange(min=1), default=10, help="Topics to publish on.")
 @click.option("--subscribers", type=click.IntRange(min=1), default=4, help="Subscribers.")
-@click.option("--hold", type=click.IntRange(min=1), default=5, help="Topics each of them holds.")
+@click.option("--hold", type=click.IntRange(min=1), default=5, help="Topics that each subscriber holds.")
 @click.option("--size", type=click.IntRange(min=TIME_BYTES), default=64, help="Bytes of an event.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="How long to publish.")
 @click.option("--rate", type=click.FloatRange(min=1), help="Events per second.  [default: as fast as possible]")
@@ -79,8 +79,8 @@ def command(
     """Load a broker: events per second, and how late they are notified.
 
     One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a
-    process of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with
-    --rate below what is possible it is the time an event really takes. The events stay in the broker's streams.
+    separate process and holds --hold topics, overlapping with its neighbours. At full speed latency is mostly the
+    queue; with --rate below the maximum it is the time an event really takes. The events stay in the broker's streams.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ def command(
 
     Brokers form a tree. Clients publish and subscribe at any of them; subscribers whose filters match the same events
     are notified of them in the same order. Each broker is given the same overlay.toml and its own id. It keeps a
-    journal, and goes on from it when it is started again. See docs/overlay.md.
+    journal, and continues from it when it is started again. See docs/overlay.md.
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def command(
       seriatim broker --config overlay.toml --id B3 --check
 
     \b
-    Exit code: 0 stopped by a signal; 1 it cannot go on (another process has its port or its journal);
+    Exit code: 0 stopped by a signal; 1 it cannot continue (another process has its port or its journal);
                2 wrong options or a wrong file.
     """
     from seriatim.live.overlay import LiveBroker, load_overlay

@@ -1,4 +1,4 @@
-"""What the commands share: options, output, and an end that is always orderly."""
+"""The common part of all commands: options, output, and an orderly end in every case."""
 
 import asyncio
 import base64
@@ -70,7 +70,7 @@ url_option = add_options(
 
 
 class OrderChoice(click.Choice[str]):
-    """One of the orders. The older word "tree" is read as "global", and whoever writes it is told."""
+    """One of the orders. The older keyword "tree" is read as "global", with a notice."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == OLD_WORD:
@@ -115,7 +115,7 @@ def service_options(log_level: str, ready: str, check: str | None = None) -> Cal
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=log_level,
-            help="What to write to stderr.",
+            help="The lowest level of messages to write to stderr.",
         ),
         json_option,
     )

@@ -27,10 +27,10 @@ MEASURES = ("paced", "paced_per_s", "listed", "list_per_s", "added_p50_ms")
 @click.command
 @click.option("--seconds", type=click.FloatRange(min=1, max=3600), default=SECONDS, help="How long the shop is open.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the logs here, for audit.")
-@click.option("--simulated", is_flag=True, help="In a simulated network, always the same.")
-@click.option("--seed", type=int, help="Seed of the simulated network: other delays.")
+@click.option("--simulated", is_flag=True, help="Run in a simulated network; the output is always the same.")
+@click.option("--seed", type=int, help="Seed of the simulated network; it changes the delays.")
 @click.option("--spark/--no-spark", "with_spark", default=True, help="Audit on Spark, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came out as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     seconds: float, folder: Path | None, simulated: bool, seed: int | None, with_spark: bool, as_json: bool
 ) -> None:

@@ -17,7 +17,7 @@ Addresses: TypeAlias = dict[Name, str]
 
 
 class Answer(NamedTuple):
-    """What one process says; or in `report` a sentence, why there is no report."""
+    """The report of one process; or in `report` a sentence that says why there is none."""
 
     name: Name
     address: str

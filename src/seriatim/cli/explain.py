@@ -24,7 +24,7 @@ EXIT_SILENT = 1
 @peer_options
 @json_option
 def command(url: str, cluster: str, timeout_s: float, as_json: bool, **files: str | None) -> None:
-    """Say what waits for what in a running cluster.
+    """Show what waits for what in a running cluster.
 
     Each node names its unfinished work: ranges of numbers without a stamp or not yet kept by the broker, joins under
     way, messages that a neighbour has not acknowledged, connections that are down. It also names the subscribers that

@@ -28,7 +28,7 @@ def command() -> None:
       tree     one order fits what everybody sees (pairwise worlds: what any two see), nothing comes twice,
                nothing is lost, nobody waits forever; reactions come after what they react to
       atoms    the same
-      vcube    a cause comes before its effect; the same without TNO
+      vcube    a cause comes before its effect; nothing comes twice, nothing is lost, nobody waits forever
       overlay  the same as tree, each publisher's own order, and numbers without holes under every filter
 
     \b
@@ -102,7 +102,7 @@ for _each in PROTOCOLS.values():
 
 @command.command()
 @click.option("--worlds", type=int, default=1000, help="How many worlds to walk.")
-@click.option("--seed", type=int, default=1, help="Which worlds.")
+@click.option("--seed", type=int, default=1, help="The seed of the worlds.")
 @click.option("--world", type=int, metavar="K", help="Only world K of this seed; prints a transcript if it is broken.")
 @click.option("--protocol", type=click.Choice(list(PROTOCOLS)), default="tree", help="Which protocol's worlds.")
 @click.option("--processes", type=int, default=1, help="How many processes share the work.")

@@ -9,18 +9,18 @@ from seriatim.cli.moving import STEPS, Moved, Mover, check_cluster, check_move, 
 
 @click.command
 @click.argument("topic")
-@click.option("--to", required=True, metavar="NODE", help="The node where its numbers shall be given.")
+@click.option("--to", required=True, metavar="NODE", help="The new home: the node that gives the topic its numbers.")
 @url_option
 @json_option
 def command(topic: str, to: str, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Move a topic to another node of the tree, while events flow.
 
-    The topic's events wait for their stamps for a moment; all others go on. Publishers and subscribers follow by
+    The topic's events wait for their stamps for a moment; all others continue. Publishers and subscribers follow by
     themselves. The root makes one move at a time and journals each step, so that a crash of any node resumes the move
     or undoes it. A move that takes longer than --timeout is undone if it still can be. If this command is interrupted,
-    the move goes on: `seriatim explain` says what it waits for.
+    the move continues; `seriatim explain` says what it waits for.
 
-    Who may do this is said by the broker's permissions on _CLUSTER.admin.>
+    The broker's permissions on _CLUSTER.admin.> decide who may do this.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def command(topic: str, to: str, url: str, cluster: str, timeout_s: float, as_js
     try:
         moved = run_until_interrupted(work)
     except KeyboardInterrupt:
-        notice(f"the move of {topic} goes on by itself; `seriatim explain` says what it waits for")
+        notice(f"the move of {topic} continues by itself; `seriatim explain` says what it waits for")
         raise
     show_progress("")
     if as_json:

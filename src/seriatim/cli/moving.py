@@ -89,7 +89,7 @@ class Mover:
             await asyncio.sleep(LOOK_S_MAX)
             answer = await self._ask(AskMove(before.topic), deadline_s)
         if answer.step:
-            where = f"it goes on by itself ({STEPS[answer.step]}): `seriatim explain` says what it waits for"
+            where = f"it continues by itself ({STEPS[answer.step]}): `seriatim explain` says what it waits for"
         elif answer.home == to:
             return self._ended(before, answer, to)
         else:
@@ -114,7 +114,7 @@ class Mover:
                     raise RequestRefused(f"the root {self.tree.root} refused: {answer.refused}")
                 return answer
             if time.monotonic() > deadline_s:
-                fix = "start it, and ask again: the command goes on where it was"
+                fix = "start it, and repeat the command: it continues where it was"
                 raise ConnectionFailed(f"the root {self.tree.root} does not answer on {self._subject}; {fix}")
             await asyncio.sleep(LOOK_S_MAX)
 

@@ -25,11 +25,11 @@ DESCRIPTION_S = 2.0
 
 
 @click.command
-@click.option("--after", type=click.IntRange(min=0), help="Begin behind this position.")
-@click.option("--since", metavar="TIME", help="Begin with what was ordered at this time or later (ISO 8601).")
-@click.option("--last", type=click.IntRange(min=1), help="Begin with the last so many positions.")
+@click.option("--after", type=click.IntRange(min=0), help="Begin after this position.")
+@click.option("--since", metavar="TIME", help="Begin with events that were ordered at this time or later (ISO 8601).")
+@click.option("--last", type=click.IntRange(min=1), help="Begin this many positions before the end.")
 @click.option("--topics", metavar="TOPIC,...", help="Only ranges of these topics.")
-@click.option("--follow", is_flag=True, help="Go on with what is ordered from now on.")
+@click.option("--follow", is_flag=True, help="Continue with new ranges as they are ordered.")
 @url_option
 @json_option
 def command(
@@ -45,9 +45,9 @@ def command(
 ) -> None:
     """Print the order log: one order of all events of a cluster.
 
-    Each line is a range: numbers of one topic that follow each other in the order of all events, and the position of
-    the first. Positions count numbers from 1. There is an order log if the cluster has global order; the root writes it
-    to the broker, and it can be read without any sequencer. A time without an offset is local time.
+    Each line is a range: consecutive numbers of one topic in the order of all events, and the position of the first.
+    Positions count numbers from 1. There is an order log if the cluster has global order; the root writes it to the
+    broker, and it can be read without any sequencer. A time without an offset is local time.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ async def found_log(url: str, cluster: str, timeout_s: float) -> AsyncIterator[O
             description = await ask_for_description(broker, cluster, min(DESCRIPTION_S, timeout_s))
             if description is not None and description.order != "global":
                 pairwise = "its order is pairwise, so no one order fits what everybody sees"
-                why = "it orders by atoms, which keep none" if description.order == "atoms" else pairwise
+                why = "it uses atoms, which keep no order log" if description.order == "atoms" else pairwise
                 fix = 'use a cluster with order = "global"'
                 raise InputError("--cluster", f"{cluster!r} has no order log: {why}", fix)
             if description is None:

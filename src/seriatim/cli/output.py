@@ -1,9 +1,10 @@
-"""What `sub --durable` prints for a program that reads it through a pipe: how far it is, and whether it lives.
+"""The output of `sub --durable` for a program that reads it through a pipe: how far the program is, and whether it
+lives.
 
 An event counts as dealt with when the reader begins to read the line after it, as an event in Python does when the next
-one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. What was
-not read, or is the last that was, comes again after a restart. How many bytes of a pipe nobody has read, Linux tells.
-What is written to anything else counts as dealt with.
+one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. Events
+that were not read, and the last one that was, come again after a restart. How many bytes of a pipe nobody has read,
+Linux tells. If the output is not a pipe, a written event counts as processed.
 """
 
 import array
@@ -28,7 +29,7 @@ READ_S = 0.001  # how often a slower one is looked after
 
 
 class Output:
-    """Where events come from, and where their lines go: stdout. `durable`: what is printed is dealt with."""
+    """Where events come from, and where their lines go: stdout. `durable`: printed events count as processed."""
 
     def __init__(self, events: Any, durable: bool = False) -> None:
         self._events = events

@@ -25,7 +25,7 @@ from seriatim.model import InputError
 @click.command
 @click.option("--id", "id", type=click.IntRange(min=0), required=True, help="Which peer this process is.")
 @click.option("--peers", "path", type=click.Path(path_type=Path), help="The list of peers (peers.toml).")
-@click.option("--seed", metavar="HOST:PORT", help="Any running peer; it is asked for the list.")
+@click.option("--seed", metavar="HOST:PORT", help="Address of any running peer, to fetch the list from.")
 @click.option(
     "--journals",
     type=click.Path(file_okay=False, path_type=Path),
@@ -69,7 +69,7 @@ def command(
       seriatim peer --id 3 --peers peers.toml --check
 
     \b
-    Exit code: 0 stopped by a signal, after it has left its topics; 1 it cannot go on (another process has its id,
+    Exit code: 0 stopped by a signal, after it has left its topics; 1 it cannot continue (another process has its id,
                port or journal); 2 wrong options or a wrong file.
     """
     from seriatim.live.peers import load_peers

@@ -28,9 +28,9 @@ SHOWN_MAX = 10
 @click.option(
     "--order",
     type=OrderChoice(["global", "pairwise", "atoms"]),
-    help="What is promised, and by what (default: from the file, or global).",
+    help="The promised order; atoms replace the tree (default: from the file, or global).",
 )
-@click.option("--out", metavar="URI", help="The folder to write to; what is there is replaced.")
+@click.option("--out", metavar="URI", help="The folder to write to; its content is replaced.")
 @click.option("--rates", metavar="URI", help="A table: topic, events_per_s, and site (where they are published).")
 @click.option("--publications", metavar="URI", help="Take the rates from a log of events instead.")
 @click.option("--sites", metavar="URI", help="A table: client, site. For subscribers, and publishers of a log.")
@@ -40,14 +40,22 @@ SHOWN_MAX = 10
 @click.option("--node", "named", multiple=True, metavar="NAME=SITE", help="A node and its site; may be given again.")
 @click.option("--load-max", type=float, help="Events per second that one node may handle.")
 @click.option("--buckets", type=click.IntRange(min=0), help="How many buckets topics share (default: from the file).")
+@click.option("--ended", is_flag=True, help="Also count subscriptions that have ended, for the log of a finished run.")
 @click.option(
-    "--ended", is_flag=True, help="Subscriptions that have ended count, too: for the log of a run that is over."
+    "--causal", is_flag=True, help="Atoms for causal order: groups that share one subscriber get an atom, too."
 )
-@click.option("--causal", is_flag=True, help="Atoms for causal order: groups that share one subscriber get one, too.")
-@click.option("--what-if", "questions", multiple=True, metavar="subscriber=S,topics=A+B", help="What would change?")
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    metavar="subscriber=S,topics=A+B",
+    help="Print what this subscription would change.",
+)
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
-@click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences of advice.")
-@click.option("--check", metavar="PLAN", help="Only say whether this plan.toml is for the topics of SUBSCRIPTIONS.")
+@click.option(
+    "--advice", "advice_count", type=click.IntRange(min=0), default=5, help="How many sentences of advice to print."
+)
+@click.option("--check", metavar="PLAN", help="Only check whether this plan.toml fits the topics of SUBSCRIPTIONS.")
 @click.option("--keep-tree", is_flag=True, help="Only topics may move: keep the tree of the file (--nodes) as it is.")
 @click.option("--apply", "applies", is_flag=True, help="Plan for the running cluster (--url), and move its topics.")
 @url_option
@@ -57,10 +65,10 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     """Choose the tree and the homes of topics, and say what couplings cost; or plan sequencing atoms.
 
     SUBSCRIPTIONS is a table (Parquet, CSV or JSON lines, at any URI that Spark can read) with the columns subscriber
-    and topic; rows whose `until` is not empty have ended. An archive will do, too: then its events give the rates. A
-    client of the table of sites is meant by its whole name, or by the name it asked for.
+    and topic; rows whose `until` is not empty have ended. An archive can be given, too; then its events give the rates.
+    The table of sites may name a client by its whole name, or by the name it asked for.
 
-    What is minimised are wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if
+    The planner minimises wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if
     a subscriber holds both (in pairwise order: two subscribers); then their events must meet somewhere.
 
     \b
@@ -225,7 +233,7 @@ def _read_nodes(path: Path) -> dict[str, Any]:
         return {"sites": sites, "now": config.tree, "buckets": buckets, "causal": config.causal, "order": order}
     nodes = raw.get("nodes")
     if not isinstance(nodes, dict) or not nodes or set(raw) != {"nodes"}:
-        problem = "has neither a broker (as cluster.toml) nor only nodes"
+        problem = "is neither a cluster.toml with a broker nor a file with only nodes"
         raise InputError(str(path), problem, 'write nodes.eu = { site = "europe" }, and so on')
     for name, node in nodes.items():
         if not isinstance(node, dict) or not node.keys() <= {"site", "parent"}:

@@ -56,7 +56,7 @@ _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
     type=click.Choice(["placed", "stored"]),
     help="Wait until each event has its place in the order (default of a tree), or only until the broker has it.",
 )
-@log_option("Write down here what was published, for audit; `broker:` keeps it on the broker, for archive.")
+@log_option("Log publications here, for audit; `broker:` keeps the log on the broker, for archive.")
 @client_options
 @url_option
 @json_option

@@ -36,12 +36,24 @@ INCOMPLETE = 3
 
 @click.command
 @click.argument("archive", metavar="ARCHIVE")
-@click.option("--subscriber", metavar="NAME", help="What this subscriber saw.")
-@click.option("--topics", metavar="NAMES", help="What a subscriber of these would have seen; separated by commas.")
+@click.option("--subscriber", metavar="NAME", help="Replay the events that this subscriber saw.")
 @click.option(
-    "--from", "since", metavar="TIME|POSITION|NUMBERS", help="From here on: a time, 4711, or orders=120,payments=7."
+    "--topics",
+    metavar="NAMES",
+    help="Replay the events that a subscriber of these topics would have seen; separated by commas.",
 )
-@click.option("--to", "until", metavar="TIME|POSITION|NUMBERS", help="Up to here: before a time, or up to these.")
+@click.option(
+    "--from",
+    "since",
+    metavar="TIME|POSITION|NUMBERS",
+    help="Begin here: a time, a position (4711), or numbers (orders=120,payments=7).",
+)
+@click.option(
+    "--to",
+    "until",
+    metavar="TIME|POSITION|NUMBERS",
+    help="End here: before a time, or with this position or these numbers.",
+)
 @click.option(
     "--where", metavar="FILTER", help="Only events whose attributes match (docs/filters.md), in the same order."
 )
@@ -51,17 +63,19 @@ INCOMPLETE = 3
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
 @click.option("--pace", default="max", help="Speed: original, max, or how many times as fast (2, 0.5).")
 @click.option("--prefix", default="replay", help="Topics are published below this, as one stream.")
-@click.option("--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see it!")
+@click.option(
+    "--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see the events!"
+)
 @click.option(
     "--progress",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --onto-topics: the file that records the progress, to go on after an interruption.",
+    help="With --onto-topics: the file that records the progress, to continue after an interruption.",
 )
 @click.option(
     "--by", type=click.Choice(["positions", "stamps"]), help="The order of topics.  [default: positions, if known]"
 )
 @click.option(
-    "--skip-gaps", is_flag=True, help="Go on behind missing positions or stamps; order across them is not proven."
+    "--skip-gaps", is_flag=True, help="Continue after missing positions or stamps; order across them is not proven."
 )
 @json_option
 @spark_options
@@ -87,12 +101,13 @@ def command(
 ) -> None:
     """Replay an archive: what a subscriber saw, or would have seen.
 
-    ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order.
-    With --topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified
-    of, by the order log, or where the archive has none, by stamps; the same sequence every time, on every machine.
+    ARCHIVE is an archive that `seriatim archive` wrote. With --subscriber: exactly the events that this subscriber was
+    notified of, in its order. With --topics: every event of these topics in a sequence that a subscriber of exactly
+    these could have been notified of, by the order log, or where the archive has none, by stamps; the same sequence
+    every time, on every machine.
 
-    The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
-    again, in order, each once, and goes on where it was when it is started again.
+    The first events are shown; --out writes all of them to files (in order, part-00000 first); --publish publishes them
+    again, in order, each once, and continues where it was when it is started again.
 
     \b
     Examples:
@@ -104,7 +119,7 @@ def command(
       seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
 
     \b
-    Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could not be done, 2 wrong options,
+    Exit code: 0 done; 3 done, but something is missing (the output says what); 1 it could not be done, 2 wrong options,
                130 interrupted.
     """
     if (subscriber is None) == (topics is None):
@@ -310,5 +325,5 @@ def _publish(
     if published.passed:
         said += f"; {published.passed:,} came into the archive too late for this replay: use another --prefix for all"
     if published.late:
-        said += f"; {published.late:,} were lost on the way and came behind later ones of their topic"
+        said += f"; {published.late:,} were lost on the way and came after later ones of their topic"
     return asdict(published), said

@@ -59,7 +59,8 @@ def command(
       a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
 
     Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and
-    large logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
+    large logs are read with it. Logs of other systems are read as by `seriatim audit`: options map their columns to
+    fields.
 
     \b
     Examples:
@@ -121,7 +122,7 @@ def _read(
         if any(is_spark.values()):
             show_progress("starting Spark")
             session = stack.enter_context(session_of(options, "report"))
-            session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+            session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         for source, kind in kinds:
             show_progress(f"reading {source}")
             if kind == "audit":

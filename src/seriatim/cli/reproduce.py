@@ -42,7 +42,7 @@ COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 @click.option(
     "--limit", "limit_s", type=float, metavar="S", help="Seconds a run may take.  [default: the experiment's]"
 )
-@click.option("--no-spark", is_flag=True, help="Run here, one by one.")
+@click.option("--no-spark", is_flag=True, help="Run in this process, one after the other.")
 @json_option
 @spark_options
 def command(
@@ -56,16 +56,16 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run an experiment of a paper and print ours beside the paper's.
+    """Run an experiment of a paper and print our results beside the paper's.
 
-    Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band
-    that counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not
-    have.
+    Each line is one statement of the paper: its value, our value (mean over seeds ± half of the 95 % interval), the
+    band that counts as equal, and whether our value is within it. Below are our curves, also for layouts that the paper
+    did not have.
 
-    Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one. With
-    --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
-    (experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both
-    for `seriatim report`.
+    Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one after the
+    other. With --out, runs are kept: when called again, the command runs only those that are missing.
+    OUT/ID/measurements holds the curves as JSON lines (experiment, variant, x, measure, mean, std, count, paper),
+    OUT/ID/comparisons.jsonl the lines of the paper, both for `seriatim report`.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def _list(as_json: bool) -> None:
 
 
 class _Here:
-    """Run one by one, each in a process of its own."""
+    """Run one after the other, each in its own process."""
 
     def __init__(self, out: str | None) -> None:
         self._out = out

@@ -17,13 +17,17 @@ from seriatim.model import InputError
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Put one journal into this new folder.")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", help="Put this one back; may be repeated. [default: all]"
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    help="Put this node's journal back; may be repeated. [default: all]",
 )
 @click.option(
     "--durable", "durables", multiple=True, metavar="NAME", help="Put this durable subscription's journal back."
 )
 @journals_option
-@click.option("--streams", "with_streams", is_flag=True, help="Also all that the broker kept; it must have none of it.")
+@click.option("--streams", "with_streams", is_flag=True, help="Also put back the streams of the broker.")
 @place_options
 @json_option
 def command(
@@ -42,12 +46,12 @@ def command(
 ) -> None:
     """Put a backup back: journals into the folders that cluster.toml names (or --to), or onto the broker.
 
-    Every copy is checked first, as by `seriatim backup --check`. One that is damaged, or older than what the broker has
-    seen, or whose process runs, is refused. So is a folder in which there is something: move it away. A folder is put
-    back whole or not at all; if the command is ended in between, run it again.
+    Every copy is checked first, as by `seriatim backup --check`. A copy is refused if it is damaged, or older than what
+    the broker has seen, or if its process runs. A folder that is not empty is refused, too: move it away. A folder is
+    put back whole or not at all; if the command is interrupted, run it again.
 
-    With --streams everything that the broker kept is put back, too, where nothing of it is left: all is as it was when
-    the backup was made, and what came later is lost.
+    With --streams everything that the broker kept is put back, too, if nothing of it is left. Then everything is as it
+    was when the backup was made, and everything later is lost.
 
     \b
     Examples:
@@ -79,7 +83,7 @@ def command(
         row = {"journal": kept.what, "is": verdict.word, "why": verdict.text}
         _say(row, f"{kept.what}: put back; {verdict.word}: {verdict.text}", as_json)
     if done.journals and os.geteuid() == 0:
-        notice("what was put back belongs to root: give it to the user that runs the process (chown -R)")
+        notice("the restored files belong to root: give them to the user that runs the process (chown -R)")
 
 
 def _say(row: Mapping[str, object], text: str, as_json: bool) -> None:

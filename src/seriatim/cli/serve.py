@@ -17,7 +17,7 @@ from seriatim.server.config_text import config_text
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
-    help="A plan whose parents and homes take precedence, for topics that begin; `apply` moves those that run.",
+    help="A plan whose parents and homes take precedence, for new topics; `apply` moves existing ones.",
 )
 @click.option(
     "--standby",
@@ -52,7 +52,7 @@ def command(
     """Run sequencer nodes of a cluster.
 
     The file names the broker, the nodes and their addresses; every process of the cluster is given the same file.
-    Without --node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one at once.
+    Without --node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one immediately.
 
     \b
     Examples:

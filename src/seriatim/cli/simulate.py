@@ -32,7 +32,7 @@ SHOWN_MAX = 20
     type=click.Choice(["global", "pairwise"]),
     help="One order for everybody, or agreement of any two subscribers.",
 )
-@click.option("--own-order/--no-own-order", default=None, help="Whether a publisher keeps its own order over topics.")
+@click.option("--own-order/--no-own-order", default=None, help="Whether a publisher keeps its own order across topics.")
 @click.option(
     "--broker", type=click.Choice(["fifo", "unordered", "unreliable"]), help="How it delivers to subscribers."
 )
@@ -60,7 +60,7 @@ def command(seed: int, runs: int, folder: Path | None, messages: bool, as_json: 
     A seed is a whole world: a tree of sequencers, topics, publishers, subscribers that come and go, delays, lost
     messages, partitions and crashes. An option fixes one of these and leaves the rest to the seed. The run has two
     phases. While faults last, nobody may see another order, anything twice or anything that was not published. Then all
-    faults end, and everything that is owed must arrive; what does not is named, with what it waits for.
+    faults end, and every event must arrive at its subscribers; those that do not are named, with what they wait for.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What the commands that run on Spark share. Imports no Spark: help and mistakes need none."""
+"""The options that the commands on Spark share. Imports no Spark: help and mistakes need none."""
 
 import os
 import sys

@@ -123,7 +123,7 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
                 click.echo(f"order log: {status.order_position:,} positions, {lag:,} of them not on the broker yet")
                 if status.order_lost:
                     lost = f"it was deleted, or an older copy restored, when it had {status.order_lost:,} positions"
-                    click.echo(f"order log: {lost}; history has gaps there, and `seriatim order` tells them")
+                    click.echo(f"order log: {lost}; history has gaps there, and `seriatim order` lists them")
     served = {status.node for _, status in answers if status is not None and status.role == "active"}
     is_well = all(status is not None and not status.problems for _, status in answers)
     return is_well and served == {place.node for place, _ in answers}

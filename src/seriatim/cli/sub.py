@@ -33,21 +33,21 @@ from seriatim.runtime.net.security import load_stamp_key
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End after this many idle seconds.")
-@click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
+@click.option("--durable", metavar="NAME", help="Continue where the subscriber of this name stopped.")
 @click.option(
     "--journals",
     type=click.Path(file_okay=False, path_type=Path),
     default=default_journals,
     show_default="~/.local/state/seriatim",
-    help="Where durable subscribers remember what they have seen.",
+    help="The folder for the journals of durable subscribers.",
 )
-@click.option("--accept", is_flag=True, help="With --durable: begin anew if the journal is lost or too old.")
+@click.option("--accept", is_flag=True, help="With --durable: start over if the journal is lost or too old.")
 @click.option(
     "--start",
     metavar="PLACE",
     help='Begin with the past: "first", a position, a time such as 2026-05-01T09:00:00Z, or orders=17,prices=4.',
 )
-@click.option("--seek", is_flag=True, help="With --durable: begin at --start also if the subscriber exists already.")
+@click.option("--seek", is_flag=True, help="With --durable: begin at --start even if the subscriber already exists.")
 @log_option("Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.")
 @click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
 @click.option(
@@ -59,13 +59,15 @@ from seriatim.runtime.net.security import load_stamp_key
 @click.option(
     "--stamp-key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the key of stamps: what is not proven with it is dropped (ticket mode).",
+    help="File with the stamp key: events whose stamps it does not prove are dropped (ticket mode).",
 )
 @click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
 @click.option(
     "--metrics", "address", metavar="HOST:PORT", help="Serve metrics here: events held, for how long, and more."
 )
-@click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
+@click.option(
+    "--show-stamps", is_flag=True, help="Show each event's stamp: which events of other topics come before it."
+)
 @click.option("--position", "show_positions", is_flag=True, help="Show each event's place in the order of all events.")
 @client_options
 @url_option
@@ -93,8 +95,8 @@ def command(
     """Subscribe to topics and print events in their order.
 
     Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it
-    begins with what is published after it has joined; with it, where the subscriber of that name stopped. With --start
-    it begins with the past, in the order of all events, and then goes on without a gap.
+    begins with events published after it has joined; with it, where the subscriber of that name stopped. With --start
+    it begins with the past, in the order of all events, and then continues without a gap.
 
     \b
     Examples:
@@ -170,7 +172,7 @@ def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
 
 
 class Shown(NamedTuple):
-    """What is printed of an event."""
+    """The printed part of an event."""
 
     stamps: bool
     positions: bool

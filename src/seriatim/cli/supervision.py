@@ -1,7 +1,7 @@
-"""What a service tells the manager that started it, over the socket that systemd names in NOTIFY_SOCKET.
+"""Messages from a service to the manager that started it, over the socket that systemd names in NOTIFY_SOCKET.
 
 `READY=1` when everything serves, `STOPPING=1` at the first signal, and, if the unit has a WatchdogSec, `WATCHDOG=1`
-from the event loop: a process that hangs is started again. Without such a manager nothing is told.
+from the event loop: a process that hangs is started again. Without such a manager nothing is sent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def tell_manager(state: str) -> None:
             channel.setblocking(False)
             channel.sendto(state.encode(), target)
     except OSError as error:
-        logger.warning("service manager was not told: state=%s reason=%s", state.partition("\n")[0], error)
+        logger.warning("service manager was not notified: state=%s reason=%s", state.partition("\n")[0], error)
 
 
 def watchdog_s() -> float | None:

@@ -1,4 +1,4 @@
-"""`seriatim sweep`: run a table of experiments on Spark; what was finished before is not run again."""
+"""`seriatim sweep`: run a table of experiments on Spark; rows that have a result are not run again."""
 
 import sys
 from typing import Any
@@ -37,8 +37,8 @@ def command(
     run with the seeds 1 to --seeds. With --table the rows come from a Parquet table with the columns experiment,
     parameters (a JSON object) and seed.
 
-    Every row runs in a process of its own. A run that fails, hangs or uses up all memory becomes a failure row, and the
-    others go on. Results are appended under OUT/results as Parquet. With the same --out again, only rows without a
+    Every row runs in a separate process. A run that fails, hangs or uses up all memory becomes a failure row, and the
+    others continue. Results are appended under OUT/results as Parquet. With the same --out again, only rows without a
     result are run.
 
     \b

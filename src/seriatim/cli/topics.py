@@ -19,8 +19,8 @@ from seriatim.server.holdings import GivenUp, GiveUp, Page, TopicRow, TopicsPage
 
 LOOK_S = 0.1
 
-yes_option = click.option("--yes", is_flag=True, help="Do it, without asking back.")
-force_option = click.option("--force", is_flag=True, help="Also if it is in use.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+force_option = click.option("--force", is_flag=True, help="Remove it even if it is in use.")
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -86,10 +86,10 @@ def command(context: click.Context, /, url: str, cluster: str, timeout_s: float,
 @click.argument("names", nargs=-1, required=True)
 @url_option
 def add(names: Sequence[str], url: str, cluster: str, timeout_s: float) -> None:
-    """Make topics before anybody uses them.
+    """Create topics before anybody uses them.
 
-    What a plain NATS client publishes to a topic that has no stream yet is kept by nobody, and the client is not told.
-    This command returns when the streams are there and their homes watch them.
+    If a plain NATS client publishes to a topic that has no stream yet, the event is lost, and the client is not told.
+    This command returns when the streams exist and their homes watch them.
 
     \b
     Example:
@@ -119,10 +119,10 @@ def add(names: Sequence[str], url: str, cluster: str, timeout_s: float) -> None:
 def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s: float) -> None:
     """Remove a topic: its events, stamps and slots are deleted for good.
 
-    It is refused while somebody holds the topic, a durable subscription that is away included; --force removes it all
-    the same, and whoever holds it must subscribe again. What was published and not numbered yet is numbered first. The
-    topic's count is remembered: if it is used again, its first event follows the last number, so that no two events
-    have one name in the order log and in archives.
+    It is refused while somebody holds the topic, including a durable subscription that is away; --force removes it
+    anyway, and its subscribers must subscribe again. Events that were published and not numbered yet are numbered
+    first. The topic's count is remembered: if it is used again, its first event follows the last number, so that no two
+    events have the same name in the order log and in archives.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
       seriatim topics remove orders --yes
 
     \b
-    Exit code: 0 removed, 1 refused, 2 wrong options, 3 not finished in time (it goes on), 130 interrupted.
+    Exit code: 0 removed, 1 refused, 2 wrong options, 3 not finished in time (it continues), 130 interrupted.
     """
     _check_tree_url(url)
 
@@ -247,7 +247,7 @@ async def _until(
     while not is_done(each := await find_topic(found, topic, url, timeout_s)):
         if time.monotonic() > end_s:
             where = f"its home {each.home}" if each is not None else "its home"
-            raise TimedOut(f"{topic}: not finished in {timeout_s:g} s; {where} goes on, see `seriatim explain`")
+            raise TimedOut(f"{topic}: not finished in {timeout_s:g} s; {where} continues, see `seriatim explain`")
         await asyncio.sleep(LOOK_S)
 
 

@@ -56,7 +56,7 @@ def command(
     """Start a NATS server and a sequencer, ready to use.
 
     Everything listens on this machine only and ends with Ctrl-C. Data is kept in a temporary folder that is removed at
-    the end, or in --folder, where the next start goes on.
+    the end, or in --folder, from which the next start continues.
 
     \b
     Examples:

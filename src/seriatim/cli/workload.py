@@ -13,7 +13,7 @@ from seriatim.pipeline.spark.requirements import check_requirements
 
 @click.command
 @click.argument("what", type=click.Choice(["subscriptions", "publications", "deliveries"]))
-@click.option("--out", required=True, metavar="URI", help="Where to write; tables that are there are replaced.")
+@click.option("--out", required=True, metavar="URI", help="Where to write; existing tables are replaced.")
 @click.option("--seed", type=int, default=1, help="The same seed makes the same rows.")
 @click.option("--subscribers", type=int, default=1_000, help="Number of subscribers.")
 @click.option("--topics", type=int, default=100, help="Number of topics.")
@@ -27,7 +27,7 @@ from seriatim.pipeline.spark.requirements import check_requirements
 )
 @click.option("--exponent", type=float, help="Exponent of zipf (default 1.0) or power-law (default 2.1).")
 @click.option("--common", type=int, default=0, help="Number of topics that everybody holds.")
-@click.option("--sites", type=int, default=1, help="Places where clients are.")
+@click.option("--sites", type=int, default=1, help="Number of sites with clients.")
 @click.option("--local-share", type=float, default=0.0, help="How often a client chooses a topic of its own site.")
 @click.option("--churn", type=float, default=0.0, help="Share of topics that are left for another one.")
 @click.option("--events", type=int, default=10_000, help="Number of events published.")

@@ -1,4 +1,4 @@
-"""The application's connection: publish, subscribe, explain. What is behind it is a `Session` (session.py)."""
+"""The application's connection: publish, subscribe, explain. Behind it is a `Session` (session.py)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 
 
 class Bus(UsedOnce):
-    """Made by `connect`. Enter it to connect; leave it to publish what is queued and to disconnect.
+    """Made by `connect`. Enter it to connect; leave it to publish queued events and to disconnect.
 
     `name` tells this connection from every other one; it begins with the name that was asked for.
     """
@@ -58,7 +58,7 @@ class Bus(UsedOnce):
         await self._session.open()
 
     async def _close(self) -> None:
-        """Publish what is queued (bounded by the timeout), close subscriptions, disconnect."""
+        """Publish queued events (bounded by the timeout), close subscriptions, disconnect."""
         try:
             if self._session.outbox is not None:
                 await self._session.outbox.finish()
@@ -81,9 +81,9 @@ class Bus(UsedOnce):
         after it, for everybody who sees both. (`confirm="stored"`: when the broker has it. vcube://: when every member
         has it.)
 
-        Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it is not
-        confirmed in time; the text says what is known of the event. `attributes`: what filters see of it
-        (docs/filters.md); they travel as headers. `id`: a name of your own for the event, never used again.
+        Waits while too much is queued. Raises RequestRefused if the broker refuses the event, TimedOut if it is not
+        confirmed in time; the text says what is known about it. `attributes`: the values that filters see
+        (docs/filters.md); they travel as headers. `id`: your own name for the event, never used again.
         """
         return await self._opened().publish(topic, data, with_attributes(headers, attributes), id)
 
@@ -136,7 +136,7 @@ class Bus(UsedOnce):
         await self._opened().flush()
 
     async def advertise(self, where: str | Filter) -> Advertisement:
-        """overlay://: what this bus is going to publish, as a filter; returns when every broker knows.
+        """overlay://: announce what this bus is going to publish, as a filter; returns when every broker knows.
 
         From the first call on, publications outside all advertisements are refused. Without any, a publication implies
         one: its topic. TimedOut: it is withdrawn. Leave it (`async with`) or `withdraw` it when everything under it is
@@ -168,15 +168,15 @@ class Bus(UsedOnce):
     ) -> Subscription:
         """A subscription to these topics; enter it to join them. (On overlay:// `where` alone is enough.)
 
-        `durable`: a name under which it goes on after a restart. `ordered=False`: events as they arrive. `gaps`: what
+        `durable`: a name under which it continues after a restart. `ordered=False`: events as they arrive. `gaps`: what
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
-        an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
-        folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start`: begin with the
-        past, in the order of all events: "first", a position, a time, or a number of some topics; then live, without
-        a gap. A durable subscription that exists goes on where it was. `accept`: if its journal is lost, or older than
-        what it has acknowledged, it begins anew under its name (else: `Behind`). `where`: a filter over the attributes
-        of events, such as 'price > 100' (docs/filters.md); the order of what matches is the same. refusals.py lists
-        which of these atoms, peers and overlays do not have.
+        an event of a durable subscription counts as processed: when the next one is asked for, or when `acknowledge()`
+        is called. `log`: a folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`.
+        `start`: begin with the past, in the order of all events: "first", a position, a time, or a number of some
+        topics; then live, without a gap. A durable subscription that exists continues where it was. `accept`: if its
+        journal is lost, or older than what it has acknowledged, it starts over under its name (otherwise: `Behind`).
+        `where`: a filter over the attributes of events, such as 'price > 100' (docs/filters.md); matching events keep
+        their order. refusals.py lists which of these options atoms, peers and overlays do not have.
         """
         self._opened()
         options = {"topics": topics, "durable": durable, "ordered": ordered, "gaps": gaps, "acknowledge": acknowledge}
@@ -194,7 +194,7 @@ class Bus(UsedOnce):
         if accept not in (True, False):
             raise InputError("accept", f"expected a bool, got {accept!r}", "use True or False")
         if accept and durable is None:
-            problem = "only a durable subscription has a journal to begin anew"
+            problem = "only a durable subscription can start over"
             raise InputError("accept", problem, 'leave it out, or give durable="name"')
         if gaps is not None:
             check_gaps(gaps)
@@ -231,7 +231,8 @@ class Bus(UsedOnce):
         )
 
     def metrics(self) -> ClientMetrics:
-        """What is counted here: held events and the age of the oldest, gaps, and so on; `.text` is for Prometheus."""
+        """The metrics of this client: held events and the age of the oldest, gaps, and so on; `.text` is for
+        Prometheus."""
         outbox = self._session.outbox
         unpublished = outbox.unanswered if outbox is not None else 0
         return ClientMetrics([each.metrics() for each in self._subscriptions], unpublished)

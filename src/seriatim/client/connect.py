@@ -39,19 +39,19 @@ def connect(
     through the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer,
     without a broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
 
-    `order`: what the cluster must promise (memory://: what to start): "global", one order that fits what everybody
-    sees, "pairwise", or "atoms", which is sequencing atoms instead of a tree (docs/atoms.md); None accepts any tree.
-    `mode`: who must number the events; None accepts any. `causal` (atoms): whether the cluster must keep causal order.
-    `name`: the name of this client in logs and errors. `token`, `tls`: credentials for the sequencers. `stamp_key`:
-    the key with which a ticket-mode cluster signs its stamps; subscriptions then drop unsigned events. `gaps`: what
-    subscriptions do about events that will never come; None: wait. `timeout_s`: the limit of every wait. `limits`: how
-    much may queue in the client. `journals`: a folder, or a function from a name to a Journal, for durable
-    subscriptions. `publication_log`: a folder for a log of what is published, or "broker:". `join` (vcube://):
+    `order`: the order that the cluster must promise (memory://: the order to start with): "global", one order that fits
+    what everybody sees, "pairwise", or "atoms", which means sequencing atoms instead of a tree (docs/atoms.md); None
+    accepts any tree. `mode`: who must number the events; None accepts any. `causal` (atoms): whether the cluster must
+    keep causal order. `name`: the name of this client in logs and errors. `token`, `tls`: credentials for the
+    sequencers. `stamp_key`: the key with which a ticket-mode cluster signs its stamps; subscriptions then drop unsigned
+    events. `gaps`: what subscriptions do about events that will never come; None: wait. `timeout_s`: the limit of every
+    wait. `limits`: how much may queue in the client. `journals`: a folder, or a function from a name to a Journal, for
+    durable subscriptions. `publication_log`: a folder for a log of publications, or "broker:". `join` (vcube://):
     publishing on a topic subscribes to it first.
 
     `confirm`: when a publish returns. "placed", the default of a tree: when the event has its place in the order, so
-    that whatever anybody publishes afterwards comes after it. "stored": when the broker has it. `own_order`: what this
-    bus publishes keeps its order across topics, also events that are not awaited one by one.
+    that whatever anybody publishes afterwards comes after it. "stored": when the broker has it. `own_order`: the events
+    of this bus keep their order across topics, even if they are not awaited individually.
     """
     return Bus(
         session_of(

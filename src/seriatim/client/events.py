@@ -1,4 +1,4 @@
-"""What applications receive: events, and receipts for the events they published."""
+"""The objects that applications receive: events, and receipts for the events they published."""
 
 from msgspec import Struct
 

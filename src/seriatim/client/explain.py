@@ -6,7 +6,8 @@ from seriatim.protocols.tree import Waiting
 
 
 class HeldEvent(Struct, frozen=True):
-    """One event that a subscription holds back: what it waits for, how long it has waited, which node can tell."""
+    """One event that a subscription holds back: what it waits for, how long it has waited, and which node knows
+    more."""
 
     subscriber: str
     waiting: Waiting
@@ -23,7 +24,7 @@ class HeldEvent(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """What is held, what is not published, which connections are down, and what else is worth knowing."""
+    """The held events, the unpublished events, the connections that are down, and other notes."""
 
     held: list[HeldEvent] = field(default_factory=list)
     unpublished: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where a subscription begins: now, or in the past. What `start` may be, and how far reading the past has come."""
+"""Where a subscription begins: now, or in the past. The values of `start`, and how far reading the past has come."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ _FIX = 'use "now", "first", a position, a datetime with a time zone, or {"orders
 class Progress(Struct, frozen=True):
     """How far a subscription has read the past.
 
-    `position`: the last one that was told, in the order of all events. `end`: where the past ends, as far as that is
+    `position`: the last notified position in the order of all events. `end`: where the past ends, as far as that is
     known; it grows until the subscription is live.
     """
 

@@ -1,9 +1,9 @@
 """Events that have arrived at a subscription and that its application has not taken yet, in order.
 
 A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log. The log
-is told of everything in the order in which the application gets it, including events that a filter leaves out. Parcels
-other than news are counted, because the machine of a durable subscription persists one record for each: the count says
-up to which place everything was handed out.
+gets everything in the order in which the application gets it, including events that a filter leaves out. Parcels other
+than news are counted, because the machine of a durable subscription persists one record for each: the count says up to
+which place everything was handed out.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class Parcel(Struct, eq=False):
     news: Callable[[], None] | None = None
     next: int = 0
     notices: int = 1
-    begun: bool = False  # something of it was handed out, and what is left was made anew
+    begun: bool = False  # part of it was handed out, and the rest was packed again
     left_out: Sequence[Event] = ()
 
 
@@ -144,7 +144,7 @@ class Inbox:
         return parcel.gap if self._show_gaps else None
 
     def skip_empty(self) -> None:
-        """Finish parcels at the front that have nothing to hand out, so that news behind them are told now."""
+        """Finish parcels at the front that have nothing to hand out, so that notices behind them are delivered now."""
         try:
             while self._parcels and not self._has_item(self._parcels[0]):
                 self._pass_by()

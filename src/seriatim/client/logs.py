@@ -234,7 +234,7 @@ class DeliveryLog:
 
 
 class PublicationLog:
-    """What one bus publishes. Rows are written before their message is sent, and updated or removed afterwards."""
+    """The publications of one bus. Rows are written before their message is sent, and updated or removed afterwards."""
 
     def __init__(self, table: RowTable, clock: Clock) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What a client counts: as values, as the text that Prometheus reads, and over HTTP.
+"""The metrics of a client: as values, as the text that Prometheus reads, and over HTTP.
 
 Only a subscriber knows what it holds back and for how long; sequencers do not. To watch that, ask the subscriber's
 process: `bus.metrics()`, `serve_metrics`, or `seriatim sub --metrics`.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
-    """One subscription. What grows counts from the moment it was opened in this process.
+    """One subscription. Counters start when the subscription is opened in this process.
 
-    None: it is not known. On vcube and overlay that is what is held and its age, with atoms only the age.
+    None: it is not known. On vcube and overlay these are the held events and their age, with atoms only the age.
     """
 
     subscriber: str
@@ -59,15 +59,15 @@ class ClientMetrics(Struct, frozen=True):
 
 
 FAMILIES = {
-    "notified": ("notified_total", "Events that came in their turn."),
+    "notified": ("notified_total", "Events that came in order."),
     "unread": ("unread_events", "Events that the application has not taken."),
-    "held": ("held_events", "Events that are here and wait for others; a batch counts once."),
+    "held": ("held_events", "Events that were received and wait for others; a batch counts once."),
     "oldest_held_seconds": ("oldest_held_seconds", "How long the oldest of these has waited."),
-    "out_of_order": ("out_of_order_total", "Events handed out although one before was missing."),
-    "gaps": ("gaps_total", "How often something was passed over that will never come."),
-    "rejected": ("rejected_total", "What had no right to be there, or could not be read."),
+    "out_of_order": ("out_of_order_total", "Events handed out although an earlier one was missing."),
+    "gaps": ("gaps_total", "Gaps that were skipped."),
+    "rejected": ("rejected_total", "Messages that were not valid."),
     "left_out": ("left_out_total", "Events that did not match the filter."),
-    "history_left": ("history_left_positions", "Positions of the past that are not told yet."),
+    "history_left": ("history_left_positions", "Positions of the past that are still to be notified."),
 }
 
 

@@ -1,4 +1,4 @@
-"""What an application may choose: what happens at a gap, how much may wait, how long anything may take."""
+"""The options of an application: what happens at a gap, how much may wait, how long anything may take."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,8 +29,8 @@ GAPS_FIX = "use GapPolicy.wait(), skip() or raise_()"
 class GapPolicy(Struct, frozen=True):
     """What to do about numbers that will never come. Make one with `wait`, `skip` or `raise_`.
 
-    On brokers that lose events every policy is bounded: no event is held longer than a time to live, and what was given
-    up is reported as a gap.
+    On brokers that lose events every policy is bounded: no event is held longer than a time to live, and missing
+    numbers are then reported as a gap.
     """
 
     kind: Literal["wait", "skip", "raise"] = "wait"
@@ -38,17 +38,17 @@ class GapPolicy(Struct, frozen=True):
 
     @classmethod
     def wait(cls) -> "GapPolicy":
-        """Wait until somebody decides; `explain` says what is waited for."""
+        """Wait until somebody decides; `explain` says what the subscription waits for."""
         return cls("wait")
 
     @classmethod
     def skip(cls, after_s: float | None = None) -> "GapPolicy":
-        """Go on behind the gap and report it. `after_s`: how long to wait before asking after a missing number."""
+        """Continue after the gap and report it. `after_s`: how long to wait before asking for a missing number."""
         return cls("skip", after_s)
 
     @classmethod
     def raise_(cls, after_s: float | None = None) -> "GapPolicy":
-        """Raise GapError in the gap's place; iterating again goes on behind it."""
+        """Raise GapError in the gap's place; iterating again continues after it."""
         return cls("raise", after_s)
 
     def __post_init__(self) -> None:
@@ -85,9 +85,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes."""
 
     unread_events: int = 65_536
-    """Events that a subscription was notified of and the application has not taken. With more than that the broker is
-    asked to pause (what is on its way still comes), and with half of it to go on. And events that wait for others:
-    topics that are ahead are not read on."""
+    """Events that a subscription was notified of and the application has not taken. With more than that the client asks
+    the broker to pause (events on their way still come), and with half of it to continue. It also bounds events that
+    wait for others: topics that are ahead are not read further."""
 
     unread_bytes: int = 32 * 1024 * 1024
     """The same in bytes; what waits for others is counted in bytes with atoms only."""
@@ -217,7 +217,7 @@ def with_attributes(headers: Mapping[str, str] | None, attributes: Attributes | 
 
 
 def check_pairs(events: Iterable[tuple[Topic, bytes]]) -> list[tuple[Topic, bytes]]:
-    """Topic and data of many events; the values are checked later, one by one."""
+    """Topic and data of many events; the values are checked later, individually."""
     try:
         return [(topic, data) for topic, data in events]
     except (TypeError, ValueError):

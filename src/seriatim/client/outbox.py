@@ -119,7 +119,7 @@ class Outbox(ABC):
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """What is not published yet, and which process has to answer."""
+        """The events that are not published yet, and which process has to answer."""
 
     async def publish(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Published:
         pending = self._checked(topic, data, headers, id)

@@ -1,4 +1,4 @@
-"""What each kind of bus cannot do: one table, with the reason and what to do instead.
+"""The options that each kind of bus refuses: one table, with the reason and what to do instead.
 
 A key is an option (an argument of `connect` or `subscribe`, or a method of a bus or subscription) and a kind. A cell
 says which values are refused. A missing cell means that the option works for that kind. `tests/client/
@@ -69,7 +69,7 @@ CONNECT: dict[str, dict[Substrate, Refusal]] = {
         "overlay": Refusal(_given, "an event is confirmed when the first broker has it"),
     },
     "own_order": {
-        "peers": Refusal(_is(True), "peers order each topic by itself", _BROKER),
+        "peers": Refusal(_is(True), "peers order each topic separately", _BROKER),
         "overlay": Refusal(_is(True), "the overlay's file says how it orders"),
     },
     "name": {"peers": Refusal(_given, "a peer is called by its id")},
@@ -85,11 +85,11 @@ CONNECT: dict[str, dict[Substrate, Refusal]] = {
     "gaps": {
         "atoms": Refusal(_NO_WAIT, "atoms never skip an event"),
         "peers": Refusal(_NO_WAIT, "peers never skip an event"),
-        "overlay": Refusal(_has_time, "an overlay reports a gap at once", "leave out after_s"),
+        "overlay": Refusal(_has_time, "an overlay reports a gap immediately", "leave out after_s"),
     },
     "journals": {
         "atoms": Refusal(_given, "there are no durable subscriptions"),
-        "overlay": Refusal(_given, "a client of an overlay remembers nothing over a restart"),
+        "overlay": Refusal(_given, "a client of an overlay remembers nothing across a restart"),
     },
     "publication_log": {
         "peers": Refusal(_is(BROKER), "there is no broker to keep it", _FOLDER),
@@ -106,7 +106,7 @@ SUBSCRIBE: dict[str, dict[Substrate, Refusal]] = {
     "durable": {
         "atoms": Refusal(_given, "receivers keep no journal: after a restart this is another member", _TREE),
         "peers": Refusal(_given, "peers do not keep what was published before", _BROKER),
-        "overlay": Refusal(_given, "a client of an overlay remembers nothing over a restart"),
+        "overlay": Refusal(_given, "a client of an overlay remembers nothing across a restart"),
     },
     "ordered": {
         "atoms": Refusal(_is(False), "members get everything in order", _TREE),
@@ -118,7 +118,7 @@ SUBSCRIBE: dict[str, dict[Substrate, Refusal]] = {
         "peers": Refusal(_NO_WAIT, "peers never skip an event", _BROKER),
         "overlay": Refusal(
             _other_than(None, GapPolicy.skip(), GapPolicy.raise_()),
-            "an overlay reports a gap at once",
+            "an overlay reports a gap immediately",
             "leave it out, or use GapPolicy.skip() or GapPolicy.raise_()",
         ),
     },

@@ -75,7 +75,7 @@ class Room:
                 self._turns.remove(turn)
 
     def wake(self) -> None:
-        """Let the next caller go on, if there is room."""
+        """Let the next caller continue, if there is room."""
         while self._turns and self._fits():
             turn = self._turns.popleft()
             if not turn.done():

@@ -117,7 +117,7 @@ class Source(ABC):
         raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
 
     async def seek(self, start: Start) -> None:
-        """Begin anew at another place of the past. Returns when everything before is dropped."""
+        """Begin again at another place of the past. Returns when everything before is dropped."""
         raise refusal("seek", self.substrate)
 
     async def caught_up(self) -> None:  # noqa: B027 - there may be no past
@@ -134,7 +134,7 @@ class Source(ABC):
         """Called when the inbox has room again."""
 
     def explain(self) -> Explanation:
-        """What is held back, and why."""
+        """The events that are held back, and why."""
         return Explanation()
 
     def metrics(self) -> SubscriptionMetrics:
@@ -208,8 +208,8 @@ class UsedOnce(ABC):
 
     If `_open` fails, `_close` runs before the error is raised, so it must cope with any stage of opening.
 
-    What is open when the process forks stays the parent's. In the child it hands out nothing, refuses every call, and
-    does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
+    Objects that are open when the process forks belong to the parent. In the child it hands out nothing, refuses every
+    call, and does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
     """
 
     _kind: ClassVar[str]  # in messages

@@ -112,7 +112,7 @@ class Subscription(UsedOnce):
             raise refusal(method, self._source.substrate)
 
     async def seek(self, start: Start) -> None:
-        """Begin anew in the past, as `bus.subscribe(start=...)` does, with the same topics.
+        """Begin again in the past, as `bus.subscribe(start=...)` does, with the same topics.
 
         Events that were not taken yet are dropped. A durable subscription remembers the new place.
         """
@@ -164,7 +164,8 @@ class Subscription(UsedOnce):
             raise Closed("the subscription is closed") from None
 
     async def batches(self, max: int = 1_000) -> AsyncIterator[list[Event]]:
-        """Events in lists of up to `max`: what is there, without waiting for more. Faster than one by one."""
+        """Events in lists of up to `max`: all that are ready, without waiting for more. Faster than taking them
+        individually."""
         if not isinstance(max, int):
             raise InputError("max", f"{max!r} is not a whole number", "give at least 1")
         if max < 1:
@@ -203,7 +204,7 @@ class Subscription(UsedOnce):
                 await source.arrived.wait()
 
     def explain(self) -> Explanation:
-        """What is held back: what it waits for, how long it has waited, and which node can tell."""
+        """The events that are held back: what each waits for, how long it has waited, and which node knows more."""
         return self._source.explain()
 
     def metrics(self) -> SubscriptionMetrics:

@@ -10,8 +10,8 @@
 A `Facade` wraps an object of the asynchronous client, which runs in an event loop in its own thread. The facade passes
 every call on to it and waits for the result. `publish_nowait` returns a `concurrent.futures.Future`.
 
-A forked process has no such thread. What its parent opened says so at once, instead of waiting for ever; a bus that the
-child opens itself works.
+A forked process has no such thread. A bus that its parent opened raises an error immediately, instead of waiting for
+ever; a bus that the child opens itself works.
 """
 
 import asyncio
@@ -95,7 +95,8 @@ os.register_at_fork(after_in_child=_thread.after_fork)
 
 
 class Confirmation(Future[Result]):
-    """What `publish_nowait` gives: done when `inner` is. A forked child does not wait for what its parent publishes."""
+    """The result of `publish_nowait`: done when `inner` is. A forked child does not wait for what its parent
+    publishes."""
 
     def __init__(self, inner: "Future[Result]") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tables of a client's log: files of JSON lines, or streams on the broker. logs.py says what is written, and when.
+"""Tables of a client's log: files of JSON lines, or streams on the broker. logs.py decides what is written, and when.
 
 A row that may change later is written with spaces after it. In a file it is then changed in place; on the broker it is
 written again, and the last row of a key counts.

@@ -2,8 +2,8 @@
 
 python -m seriatim.demo.cashier nats://127.0.0.1:4222 journals/
 
-The subscription is durable: after a crash it goes on where it was, and only the order that was not dealt with for
-certain comes again. The payment's id is made from the order's, so the broker takes a second one for a repeat.
+The subscription is durable: after a crash it continues where it was, and only the order that may not have been
+processed comes again. The payment's id is made from the order's, so the broker takes a second one for a repeat.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""What the logs of a live demo say: the auditor's verdicts, the books, the window to show, and the measured times."""
+"""The results from the logs of a live demo: the auditor's verdicts, the books, the window to show, and the measured
+times."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -13,7 +14,7 @@ from seriatim.model import Delivery, History, Publication
 GUARANTEES = ("per-topic", "tno", "acyclic", "integrity", "completeness")
 ANOMALIES_MAX = 1_000  # enough to find one that is easy to see
 AROUND = 1  # rows shown before and after what the auditor names
-MONEY_ROWS = 10  # a window about money may be so many rows longer than another one
+MONEY_ROWS = 10  # a window about money may be this many rows longer than another one
 
 Columns = Mapping[str, Sequence[Delivery]]  # of each subscriber, some of its rows in their order
 

@@ -37,7 +37,7 @@ moment. It does so twice, with the same streams: without Seriatim, and with it.
 
 
 class Narrator:
-    """Prints what happens when it happens; on a terminal also what goes on in between."""
+    """Prints each event of the demo when it happens; on a terminal also the activity in between."""
 
     def __init__(self, is_quiet: bool = False) -> None:
         self._began_s = time.monotonic()

@@ -1,6 +1,7 @@
 """One run of the live demo: start everything, let the shop work, kill two processes in the middle, close, gather.
 
-What happens is told to `tell` at the moment it happens. Nothing here judges: that is done from the logs, afterwards.
+`tell` is called with each event of the demo when it happens. Nothing here judges: that is done from the logs,
+afterwards.
 """
 
 import asyncio
@@ -88,7 +89,7 @@ class Monitor:
                     self._waiting.remove(waiting)
                     if not waiting[1].done():
                         waiting[1].set_result(time.monotonic())
-        except SeriatimError as error:  # nothing will ever come: whoever waits is told why
+        except SeriatimError as error:  # nothing will ever come: waiting callers are told why
             for _, future in self._waiting:
                 if not future.done():
                     future.set_exception(error)
@@ -153,7 +154,7 @@ async def _connected(url: str, children: Children, monitor: Monitor) -> AsyncIte
     farewell_s = INTERRUPTED_S
     try:
         await _while_alive(children, bus.__aenter__())
-        everything = await bus.subscribe(*HOMES).__aenter__()
+        everything = await _while_alive(children, bus.subscribe(*HOMES).__aenter__())
         watching = asyncio.create_task(monitor.watch(everything))
         yield bus
         farewell_s = CLOSE_S

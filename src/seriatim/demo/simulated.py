@@ -2,8 +2,8 @@
 
 A small shop publishes orders, prices and stock levels through a broker, over a network with uneven delays, and its
 subscribers hold several of these topics each. The network is simulated once. Every subscriber is watched in two ways:
-what it would tell its application without Seriatim, and what it tells it with. Both start from the very same arrivals,
-so the difference between the two logs is the ordering and nothing else. The same seed is the same run.
+what it would tell its application without Seriatim, and what it tells it with Seriatim. Both start from the very same
+arrivals, so the difference between the two logs is the ordering and nothing else. The same seed is the same run.
 """
 
 from collections import Counter
@@ -85,8 +85,8 @@ def open_shop(seed: int) -> tuple[History, History]:
 
 
 class Watch:
-    """Writes down what each subscriber's application is told with Seriatim, and what it would be told without. Without:
-    each topic in its own order, as brokers promise; between topics, as they happen to arrive."""
+    """Records the notifications of each subscriber's application with Seriatim, and those it would get without.
+    Without: each topic in its own order, as brokers promise; between topics, as they happen to arrive."""
 
     def __init__(self) -> None:
         self.without = History()

@@ -1,8 +1,8 @@
 """Three sites on one machine: a NATS super-cluster with a server at each, lines between them, and the cluster's files.
 
-The servers are real and joined by gateways, as NATS joins regions; a stream lives where it was made. What is simulated
-is the distance: every connection from one site to another goes through a line (distance.py). The shop's streams
-are made here with plain NATS, as they would be there before anybody thinks of Seriatim.
+The servers are real and joined by gateways, as NATS joins regions; a stream lives where it was made. Only the distance
+is simulated: every connection from one site to another goes through a line (distance.py). The shop's streams are made
+here with plain NATS, as they would be there before anybody thinks of Seriatim.
 """
 
 import asyncio

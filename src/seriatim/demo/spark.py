@@ -21,7 +21,7 @@ LOCAL: dict[str, Any] = {"master": "local[*]", "memory": "2g", "conf": ()}
 
 
 class Again(Struct, frozen=True, kw_only=True):
-    """What the second audit says, or why it was not made."""
+    """The result of the second audit, or why it was not made."""
 
     agrees: bool = True
     missing: str = ""

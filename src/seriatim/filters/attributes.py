@@ -7,10 +7,10 @@
 Headers and not the payload, because a payload is the application's own: it may be compressed, encrypted or of any
 format, and nobody on the way should have to decode it to know who gets it. Values are written as in filters, because
 the text of a header has no type, and guessing one from its look makes a string of digits a number: "007" in quotes is a
-string. What is written here is plain ASCII without line breaks, which every broker takes.
+string. The text is plain ASCII without line breaks, which every broker accepts.
 
 Anybody may publish, with any client. A header that cannot be read counts as an absent attribute, so that it does not
-stop those who receive the event. `problems` says what is wrong with it.
+stop those who receive the event. `problems` collects the reason.
 """
 
 import json

@@ -1,20 +1,20 @@
 """A tree of boxes: of many stored boxes, find those that a point or another box can meet, without looking at the rest.
 
-The allowed values of a filter lie in a *box*: for each attribute a lowest and a highest value. The tree cuts the space
-of boxes in two again and again, as a trie does, at a bit of the code of one lower or upper bound (values.py has the
+The allowed values of a filter form a *box*: for each attribute a lowest and a highest value. The tree cuts the space of
+boxes in two again and again, as a trie does, at a bit of the code of one lower or upper bound (values.py has the
 codes). Each branch cuts at the most significant bit in which its boxes differ, so the shape of the tree depends on what
 is stored and hardly on the order in which it came: nothing is ever rebuilt, adding and removing touch one path, and a
-path is no longer than the bits of the codes however unlucky the values are. That is why it is a trie and not a balanced
-tree: balancing boxes means to rebuild, and a broker must not pause.
+path is no longer than the bits of the codes however unlucky the values are. Therefore it is a trie and not a balanced
+tree: balancing boxes means rebuilding, and a broker must not pause.
 
 Each node knows how far its boxes reach (`lows`, `highs`), and a search goes only where a box may be met. The answer is
-candidates: codes may be equal where values are not, and a box may have holes. Whoever asks compares values.
+candidates: codes may be equal where values are not, and a box may have holes. The caller compares values.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-LEAF_MAX = 16  # boxes that are looked at one by one
+LEAF_MAX = 16  # boxes that are searched linearly
 _DIMENSIONS_MAX = 64  # lower and upper bounds of as many attributes as a filter may have
 
 Codes: TypeAlias = tuple[int, ...]  # low, high of each attribute by turns; high is one that no value of the box exceeds
@@ -22,7 +22,7 @@ Condition: TypeAlias = tuple[int, int, int]  # (attribute, a, b): a box is met o
 
 
 class Boxed(Protocol):
-    """What is stored: anything with the codes of its box."""
+    """A stored object: anything with the codes of its box."""
 
     @property
     def codes(self) -> Codes: ...

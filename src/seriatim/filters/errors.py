@@ -1,4 +1,4 @@
-"""What can be wrong with a filter. The message says where, why, and what to write instead.
+"""The errors of filters. The message says where, why, and what to write instead.
 
 InputError
 └── FilterError          a filter cannot be read or is too large; points at the character if it came as text

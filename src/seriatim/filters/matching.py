@@ -6,7 +6,8 @@ A filter is found in two steps.
    comparing. Equalities (and short lists of values) of a signature form one key of a hash table, and a prefix is the
    equality of the first characters. Signatures are paths of a trie by names, so that only those are looked at whose
    attributes the event has.
-2. *By boxes.* What is left are spans of values; a tree finds those that the event's values lie in (boxes.py).
+2. *By boxes.* The remaining conditions are spans of values; a tree finds those that contain the event's values
+   (boxes.py).
 
 So the cost depends on the signatures that fit, the depth of a tree and the number of matches, not on the number of
 filters.

@@ -1,6 +1,6 @@
 """Sets of values of one type, as spans: exact, and one form for each set.
 
-A set is the tuple of the bounds where membership changes: `(a, b, c, d)` holds what is in [a, b) or in [c, d), and with
+A set is the tuple of the bounds where membership changes: `(a, b, c, d)` holds the values in [a, b) or in [c, d); with
 an odd number of bounds the last span has no end. Bounds rise strictly, so that no span is empty and no two touch: equal
 sets are equal tuples, and whether a key is in the set is one binary search.
 """

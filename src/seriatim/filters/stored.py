@@ -1,7 +1,7 @@
-"""What the indexes keep of a filter, once, however many hold it; and where they keep it.
+"""The part of a filter that the indexes keep, once for all holders, and where they keep it.
 
 The *signature* of a filter says which attributes it names, of which type, and how each is compared. Equalities and
-short lists of values are answered by hashing, as is a prefix where events are looked for; all else is part of a box.
+short lists of values are found by hashing, as is a prefix when events are matched; everything else is part of a box.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Key, Kind, after
 from seriatim.model import InputError
 
 TUPLE_MAX = 8  # holders of one filter that are kept in a tuple, which is smaller; more are kept in a dict
-GROUP_MAX = 16  # filters that are looked at one by one
+GROUP_MAX = 16  # filters that are searched linearly
 COPIES_MAX = FILTER_VALUES_MAX  # of one filter: as many as it may have values; if lists multiply, some are in the box
 PREFIX_MAX = 32  # characters of a prefix that is hashed; one way of comparing for each length in use
 
@@ -29,7 +29,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Stored(Generic[K]):
-    """A filter, who holds it, and its box: the constraints that are not answered by hashing."""
+    """A filter, its holders, and its box: the constraints that are not found by hashing."""
 
     __slots__ = ("_boxed", "_codes", "filter", "holders", "spans")
 

@@ -1,1 +1,2 @@
-"""What is not needed to run the product: the simulator, the explorer, the papers as printed, their experiments."""
+"""The parts that are not needed to run the product: the simulator, the explorer, the papers as printed, their
+experiments."""

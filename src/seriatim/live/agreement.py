@@ -8,9 +8,11 @@ counts any more, it describes the cluster to nobody, and health says so; it goes
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 
 from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import Register
 from seriatim.model import ConnectionFailed, InputError, RemoteError, RequestRefused
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
 from seriatim.server.health import Trouble
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
 ANSWER_S = 1.0
+RETRY_S = 0.25
+SILENCE_S = 30.0  # for so long the broker may leave questions about the layout without an answer
 NAME = "layout"
 
 
@@ -34,12 +38,27 @@ class Agreement:
         self._register = broker.register(NAME)
 
     async def reach(self) -> None:
-        """Agree before anything starts. InputError: the cluster has another layout."""
+        """Agree before anything starts. InputError: the cluster has another layout.
+
+        Servers that have just been told of a stream may not answer questions about it, so a silence is not an answer.
+        """
         if self._register is None:
             await self._compare_with_others()
             return
+        deadline_s = time.monotonic() + SILENCE_S
+        while True:
+            try:
+                await self._agree(self._register)
+                return
+            except ConnectionFailed as error:
+                if time.monotonic() >= deadline_s:
+                    raise
+                logger.warning("layout not agreed yet: cluster=%s reason=%s", self.layout.cluster, error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _agree(self, register: Register) -> None:
         while not self.version:
-            found = await self._register.read()
+            found = await register.read()
             if found is not None:
                 registered = decode_layout(found[0])
                 if not self._is_stronger_than(registered):
@@ -49,7 +68,7 @@ class Agreement:
                 text = "order of the cluster becomes stronger: cluster=%s from=%s to=%s"
                 logger.warning(text, self.layout.cluster, registered.order, self.layout.order)
             after = found[1] if found is not None else 0
-            self.version = await self._register.write(encode_layout(self.layout), after) or 0
+            self.version = await register.write(encode_layout(self.layout), after) or 0
 
     async def _compare_with_others(self) -> None:
         if (told := await self._description()) is not None and not self._is_stronger_than(theirs := Layout.of(told)):

@@ -18,13 +18,13 @@ AnyMachine = TypeVar("AnyMachine")
 AnyState = TypeVar("AnyState")
 
 # A tree and atoms keep journals of different kinds in folders of the same name.
-FIX = "use the order that the cluster had before, or start anew: a new cluster name and empty journals"
+FIX = "use the order that the cluster had before, or start over with a new cluster name and empty journals"
 
 encode_founded = msgspec.msgpack.Encoder().encode
 
 
 class Snapshot(Struct, Generic[AnyFounded, AnyState]):
-    """A machine's state, what it was founded with, and the time of the last input it stands for."""
+    """A machine's state, its initial configuration, and the time of the last input that it includes."""
 
     founded: AnyFounded
     state: AnyState
@@ -48,7 +48,7 @@ class Rebuilt(Struct, Generic[AnyMachine, AnyFounded]):
 
 
 class Content(Struct, Generic[AnyFounded, AnyState]):
-    """What a journal holds. `founded`: its first record; None: the journal is new."""
+    """The contents of a journal. `founded`: its first record; None: the journal is new."""
 
     founded: AnyFounded | None
     state: AnyState | None
@@ -72,7 +72,7 @@ class JournalFormat(Generic[AnyFounded, AnyState]):
             snapshot = self._snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
             records = [self._record.decode(record) for record in recovered.records]
         except UNREADABLE as error:
-            problem = f"the journal of {name} holds something else than a {self._kind}'s records: {error}"
+            problem = f"the journal of {name} does not hold the records of a {self._kind}: {error}"
             raise JournalError(f"{problem}; {FIX}") from None
         if snapshot is None and not records:
             return Content(None, None, [], [], 0.0)

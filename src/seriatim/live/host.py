@@ -101,7 +101,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         return Clock(at_least)
 
     async def stop(self) -> None:
-        """Send what is journaled, then close the journal. May be called twice."""
+        """Send the journaled effects, then close the journal. May be called twice."""
         self.switchboard.unplug(self.node)
         if self._driver is not None:
             await self._driver.stop()

@@ -1,8 +1,8 @@
 """The registered life of a node, of a tree or of atoms: of two processes one acts, and none with an older journal.
 
-A node's life is registered on the broker before the node acts (brokers/lives.py), with what the last life that acted
-has said: its epoch, and how many records its journal had. Whoever starts compares its own journal with that. While it
-runs, a node says anew how far its journal is, at most once in `SAY_S`; only what is durable is said.
+A node's life is registered on the broker before the node acts (brokers/lives.py), with the epoch of the last life that
+acted, and how many records its journal had. A process that starts compares its own journal with that. While it runs, a
+node reports how far its journal is, at most once in `SAY_S`; it reports only durable records.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ HEAL = "remove this one and heal the node ({start} --heal)"
 
 
 def why_older(last: Life | None, journal_epoch: int, records: int) -> str:
-    """Why a journal of this epoch, with so many records, is older than the last life has said. Empty: it is not."""
+    """Why a journal of this epoch, with this many records, is older than the last life has registered. Empty: it is
+    not."""
     if last is None or EPOCH not in last.numbers:
         return ""
     acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)
@@ -129,7 +130,7 @@ class NodeLife:
             except Fenced:
                 return  # told by `lost`
             except SeriatimError as error:  # it says so again
-                logger.debug("could not say how far the journal is: node=%s reason=%s", self.node, error)
+                logger.debug("progress of the journal not registered: node=%s reason=%s", self.node, error)
             await asyncio.sleep(SAY_S)
 
     async def _say(self, driver: Driver, *, is_ended: bool = False) -> None:
@@ -142,7 +143,7 @@ class NodeLife:
         self._said = records
 
     async def end(self) -> None:
-        """The driver has stopped in good order: say the last word."""
+        """The driver has stopped in an orderly way: register the last numbers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""What /metrics says about the nodes of a process: each number has a series per node."""
+"""The metrics of the nodes of a process, for /metrics: each number has a series per node."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

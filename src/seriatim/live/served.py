@@ -87,7 +87,7 @@ class Served(ABC, Generic[AnyHost]):
 
     @abstractmethod
     def waits(self, host: AnyHost) -> list[str]:
-        """What is unfinished at the machine."""
+        """The unfinished work of the machine."""
 
     def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
         """What else this node answers on the broker while it is active, under which word."""
@@ -255,7 +255,7 @@ class Served(ABC, Generic[AnyHost]):
     # ── health ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def problems(self) -> list[Problem]:
-        """What does not work at this node now, and for how long."""
+        """The current problems of this node, and how long each has lasted."""
         return self._ledger.update(self.troubles())
 
     async def _look_forever(self) -> None:
@@ -269,13 +269,13 @@ class Served(ABC, Generic[AnyHost]):
         """The nodes without which this one cannot do its work."""
 
     def troubles(self) -> Iterator[Trouble]:
-        """What does not work now."""
+        """The current problems."""
         if self.role == "standby":
             yield from self.standing_by()
         elif self.role == "active" and self.host is not None:
             yield from self._links_missing(self.host)
             if (age_s := self.host.driver.appending_s) > APPEND_S:
-                reason = f"the journal does not take what is appended: {self.host.driver.backlog:,} steps wait for it"
+                reason = f"the journal does not accept records: {self.host.driver.backlog:,} steps wait for it"
                 yield Trouble("journal", "", reason, age_s)
             yield from self.at_work(self.host)
         elif self.role in ("starting", "stopped", "failed"):
@@ -287,7 +287,7 @@ class Served(ABC, Generic[AnyHost]):
             yield Trouble("standby", "", f"cannot take over: {self.reason}")
 
     def at_work(self, host: AnyHost) -> Iterator[Trouble]:
-        """What does not work at the machine itself."""
+        """The problems of the machine itself."""
         yield from ()
 
     def _links_missing(self, host: AnyHost) -> Iterator[Trouble]:
@@ -305,7 +305,7 @@ class Served(ABC, Generic[AnyHost]):
             yield Trouble("link", node, reason)
 
     def explain(self) -> list[str]:
-        """What is unfinished here, and what each item waits for."""
+        """The unfinished work here, and what each item waits for."""
         host = self.host
         if host is None or self.role != "active":
             return [f"{self.role}: {self.reason}" if self.reason else self.role]

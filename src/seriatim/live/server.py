@@ -85,7 +85,7 @@ class SequencerServer:
     async def start(self) -> None:
         """Start everything. If that fails, closes everything and raises the reason."""
         for notice in self.config.notices:
-            logger.warning("older word in the configuration: %s", notice)
+            logger.warning("older keyword in the configuration: %s", notice)
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
@@ -113,7 +113,9 @@ class SequencerServer:
         await self.broker.open()
         if self.options.mode == "log" and not self.broker.knows_repeats:
             consequence = "an event that is sent again may be in the log twice"
-            logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
+            logger.warning(
+                "broker does not recognise repeats: broker=%s reason=%s", shown(self.config.broker), consequence
+            )
         await self.agreement.reach()
         await self._open_journals()
         kind = self._kind()
@@ -242,7 +244,7 @@ class SequencerServer:
         return self._admin.url if self._admin is not None else None
 
     def problems(self) -> list[Problem]:
-        """What this process is for, and does not work now."""
+        """The current problems of this process."""
         own = self._ledger.update(self._troubles())
         return own + [problem for served in self.served.values() for problem in served.problems()]
 
@@ -266,7 +268,7 @@ class SequencerServer:
         )
 
     def explain(self) -> list[NodeExplanation]:
-        """What is unfinished at each node."""
+        """The unfinished work at each node."""
         return [limited(name, served.explain()) for name, served in self.served.items()]
 
 

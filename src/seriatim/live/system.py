@@ -156,7 +156,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         """The processes without which this one cannot do its work, and which are not connected."""
 
     def problems(self) -> list[health.Problem]:
-        """What does not work now, and for how long."""
+        """The current problems, and how long each has lasted."""
         return self._ledger.update(self.troubles())
 
     def troubles(self) -> Iterator[Trouble]:
@@ -167,7 +167,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             yield Trouble("starting", "", "is starting")
             return
         if (age_s := self._driver.appending_s) > APPEND_S:
-            reason = f"the journal does not take what is appended: {self._driver.backlog:,} steps wait for it"
+            reason = f"the journal does not accept records: {self._driver.backlog:,} steps wait for it"
             yield Trouble("journal", "", reason, age_s)
         tried = self._dialer.problems()
         for name in self.missing():
@@ -263,7 +263,7 @@ class SystemDialer(Dialer):
     def welcomed(self, welcome: Welcome) -> None:
         for name in welcome.nodes:
             if name == self._host.node:
-                raise RemoteError(f"{name} answers, which is this process; two processes cannot have one id")
+                raise RemoteError(f"{name} answers, which is this process; two processes cannot have the same id")
             if name not in self._known:
                 raise RemoteError(f"{name[:SHOWN_MAX]!r} answers, which is not one of those to connect to here")
             if (problem := self._host.admit(name, welcome.epoch, welcome.process)) is not None:

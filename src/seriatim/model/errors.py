@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""The errors of Seriatim, and whose fault each is.
 
 SeriatimError
 ├── InputError           a value given to us is wrong; names the field and the fix
@@ -104,11 +104,11 @@ class Taken(JournalError):
 
 
 class Behind(JournalError):
-    """The journal is older than what others have seen, or belongs to another life. What it says must not be used."""
+    """The journal is older than what others have seen, or belongs to another life. Its message must not be used."""
 
 
 class Unreachable(JournalError):
-    """The server that keeps the journal does not answer. What was appended last may or may not be there."""
+    """The server that keeps the journal does not answer. The last append may or may not be in the journal."""
 
 
 class Closed(SeriatimError):

@@ -13,7 +13,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
 
     Where one message of the broker carries several events of a topic they share its number; `index` counts them from 0.
     `filtered`: its turn came, but the subscription's filter does not match it, so the application was not told.
-    `order_position`: where the event is in the order of all events, as the subscriber was told.
+    `order_position`: the position in the order of all events that the subscriber was given.
     """
 
     subscriber: str
@@ -50,8 +50,8 @@ class Publication(Struct, frozen=True, omit_defaults=True):
 class Subscription(Struct, frozen=True, omit_defaults=True):
     """Subscriber held a topic: from its notification `since` (a position) up to, not including, `until`.
 
-    `start` is the topic's number at the cut: the first event owed is `start + 1`. `end` is the last number of which
-    something was notified before it left, if it left. `where` is its filter, if it has one.
+    `start` is the topic's number at the cut: the first event that the subscriber must get is `start + 1`. `end` is the
+    last number of which something was notified before it left, if it left. `where` is its filter, if it has one.
     """
 
     subscriber: str

@@ -1,4 +1,4 @@
-"""What a topic may be called: a NATS subject without wildcards, on every broker.
+"""Which names topics may have: a NATS subject without wildcards, on every broker.
 
 Names below `_` and `$` belong to servers and to Seriatim itself.
 """

@@ -1,4 +1,4 @@
-"""What an ordering can promise, as data: one sentence, a citation, and what each promise includes.
+"""The guarantees of an ordering, as data: for each, one sentence, a citation, and the guarantees it includes.
 
 Three axes. *Agreement among subscribers* grows from `per-topic` over `tno` to `acyclic`. *Order of causes* grows from
 `fifo` over `fifo-across-topics` to `causal`. `causal-total` is above `causal` and `tno`. *Bookkeeping* (`integrity`,

@@ -1,9 +1,9 @@
 """The hold-back queue of a subscriber: an event waits until everything its stamp names is done.
 
 Each held event waits for exactly one thing at a time, `(topic, number)`, and is found by it: when that number is done
-the event looks at its next condition. So releasing costs what is released, never a scan of what is held. An event's
-first condition is its predecessor in its own topic; the others are the entries of its stamp, for topics that this
-subscriber holds.
+the event looks at its next condition. So the cost of releasing depends only on the released events, never on a scan of
+the held ones. An event's first condition is its predecessor in its own topic; the others are the entries of its stamp,
+for topics that this subscriber holds.
 
 A *lane* is one topic the subscriber holds. A lane that is not open yet (its start is not known, the subscriber is just
 joining it) blocks everything that names it.
@@ -80,7 +80,7 @@ class HoldBack:
         return self._advance(topic, lane, start)
 
     def close(self, topics: Iterable[Topic]) -> list[Released]:
-        """Stop holding topics: what is held of them is dropped, and then nothing waits for them any more."""
+        """Stop holding topics: their held events are dropped, and then nothing waits for them any more."""
         closed = sorted(topics)
         for topic in closed:
             self.size -= len(self.lanes.pop(topic).held)

@@ -1,9 +1,9 @@
 """At which nodes the holders of a topic wait for its stamps.
 
-The *level* of a subscriber, for a topic it holds, is the highest node where that topic meets another one that it
-holds. What a stamp collects above its level names no topic of the subscriber. All topics homed on one node have the
-same level for one subscriber, because a topic meets itself nowhere but at home. So a change of a subscription costs
-one look at its topics, and one count for each of them that is homed here and changed its level.
+The *level* of a subscriber, for a topic it holds, is the highest node where that topic meets another one that it holds.
+Entries that a stamp collects above its level name no topic of the subscriber. All topics homed on one node have the
+same level for one subscriber, because a topic meets itself nowhere but at home. So a change of a subscription costs one
+look at its topics, and one count for each of them that is homed here and changed its level.
 
 All of it follows from the subscriptions, so it is kept nowhere.
 """

@@ -29,10 +29,10 @@ class OrderedRange(Struct, frozen=True, array_like=True, gc=False):
 
 
 class OrderState(Struct, array_like=True, omit_defaults=True):
-    """What a node remembers of the order. `end` and `told` count numbers since it began to keep the order.
+    """The part of the order that a node remembers. `end` and `told` count numbers since it began to keep the order.
 
-    The ranges are those behind the first `told` numbers: not yet handed to the parent or, at the root, not yet known to
-    be in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
+    The ranges are those after the first `told` numbers: not yet sent to the parent or, at the root, not yet known to be
+    in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
     """
 
     begun: bool = False
@@ -106,7 +106,7 @@ class PassingOrder:
             ranges[0] = OrderedRange(ranges[0].topic, ranges[0].first + position - begin, ranges[0].last)
 
     def resume_at(self, position: Position) -> None:
-        """The order log has more than this node knows of: go on behind it."""
+        """The order log has more than this node knows of: continue after it."""
         state = self.state
         state.end = state.told = position
         state.ranges.clear()

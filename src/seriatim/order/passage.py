@@ -1,4 +1,5 @@
-"""What has passed a node, and what a topic must collect there. The cost depends on the number of changes.
+"""The events that have passed a node, and the entries that a topic must collect there. The cost depends on the number
+of changes.
 
 A node remembers for every topic how many of its events have passed (`passed`). When topic T passes, it collects an
 entry for each topic of its group that *rose* since T collected here last; older entries are already carried by an

@@ -1,7 +1,7 @@
 """Stamps as bytes: varints, topics by opaque ids, ids as differences.
 
 A stamp names other topics, and a subscriber need not know which topics exist: on the wire they are ids that the
-operator hands out. Entries are sorted by id and each id is written as its distance from the one before, so that in a
+operator hands out. Entries are sorted by id and each id is written as its distance from the previous one, so that in a
 large group most ids take one byte. Numbers are absolute: a subscriber that has just joined can read every stamp.
 
     stamp := count, then per entry: distance to the previous id, number      (all unsigned varints, 7 bits a byte)

@@ -1,4 +1,4 @@
-"""The data pipeline on Spark. Needs the extra `spark` and Java 17 or newer; `requirements.py` says what is missing.
+"""The data pipeline on Spark. It needs the extra `spark` and Java 17 or newer; `requirements.py` says what is missing.
 
 | where          | what                                                                               |
 |----------------|------------------------------------------------------------------------------------|

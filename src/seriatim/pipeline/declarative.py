@@ -123,7 +123,7 @@ def anomalies(judged: DataFrame) -> DataFrame:
 
 
 class AuditRun:
-    """The plain auditor as a table function: takes the rows of one run, says what it has to say at their end."""
+    """The plain auditor as a table function: it reads the rows of one run and reports at their end."""
 
     def __init__(self) -> None:
         self._run = ALL_ROWS

@@ -26,8 +26,8 @@ def ordered_events(
 ) -> DataFrame:
     """Events of these topics (names and patterns; empty: all) in their order, with `order_key` and `order_position`, as
     a subscriber of them was notified. In global order the key is the position in the order log, else it follows from
-    stamps and is negative (replay/choosing.py). Only what has its place is there. `skip_gaps`: go on behind what order
-    log or stamps lack."""
+    stamps and is negative (replay/choosing.py). Only what has its place is there. `skip_gaps`: continue after positions
+    or stamps that are missing."""
     events = read_broker(spark, url, "events", topics=topics, **options)
     order = read_broker(spark, url, "order", **options)
     stamps = read_broker(spark, url, "stamps", **options)

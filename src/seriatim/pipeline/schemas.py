@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType, MapType, StructField, StructType
 from seriatim.audit.rules import FIELDS, ORDER, Kind
 
 TEXT, COUNT, INDEX, TIME, FLAG = T.StringType(), T.LongType(), T.IntegerType(), T.DoubleType(), T.BooleanType()
-ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
+ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "its first k events come before me"; files promise no more
 HEADERS = MapType(TEXT, TEXT)
 
 

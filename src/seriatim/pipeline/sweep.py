@@ -1,8 +1,8 @@
 """Sweep: a table of (experiment, parameters, seed) → one run per row on the executors, results and failures as rows.
 
-Every row runs in a child process of its own with a time limit, so a row that is slow, crashes or eats all memory
-becomes a failure row. Results are written chunk by chunk, each a folder `results/part=…` of its own: a sweep that was
-killed goes on with the rows that have no result yet. Nothing depends on the order or the partitions of the table.
+Every row runs in its own child process with a time limit, so a row that is slow, crashes or uses up all memory becomes
+a failure row. Results are written chunk by chunk, each in its own folder `results/part=…`: a sweep that was killed
+continues with the rows that have no result yet. Nothing depends on the order or the partitions of the table.
 """
 
 import json

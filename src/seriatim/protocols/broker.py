@@ -1,9 +1,9 @@
 """The broker as a machine: what JetStream, Kafka or Redis do for the ordering protocols, and nothing more.
 
-It keeps, per topic, a numbered log with its stamp channel (log mode) and write-once slots (ticket mode), and hands
-what is written to whoever listens. For all topics together it keeps the order log. It never fails by itself: loss,
-duplication and reordering belong to the links around it, crashes to the roles beside it. Simulator and explorer drive
-it, and so may a process that needs a broker in memory; it is also the reference for adapters to real ones.
+It keeps, per topic, a numbered log with its stamp channel (log mode) and write-once slots (ticket mode), and delivers
+writes to its listeners. For all topics together it keeps the order log. It never fails by itself: loss, duplication and
+reordering belong to the links around it, crashes to the roles beside it. Simulator and explorer drive it, and so may a
+process that needs a broker in memory; it is also the reference for adapters to real ones.
 
 All its state is plain data at `state`, and nothing depends on the insertion order of a dictionary, so an encoded and
 decoded copy behaves exactly like the original.
@@ -84,7 +84,7 @@ class OrderLogState(Struct):
 
     end: Position = 0
     writer: Address = ""  # the root, which is told when the log becomes shorter
-    since: int = 0  # the change of shape by which it became the root: those of before are refused
+    since: int = 0  # the change of shape by which it became the root: earlier ones are refused
     ranges: list[OrderedRange] = field(default_factory=list)
     begins: list[Position] = field(default_factory=list)
     readers: dict[Address, say.ReadOrder] = field(default_factory=dict)  # who waits for something to follow

@@ -1,9 +1,9 @@
 """A link between two machines that neither loses, repeats nor reorders, over a network that may do all three.
 
-Each side numbers what it sends and keeps it until the other side acknowledges it. The receiver takes numbers in order
-and drops everything else; what was dropped is sent again. Both ends live inside machines, so a machine that is rebuilt
-from its journal also gets its unacknowledged messages back. There is one writer per link: frames of an earlier epoch
-of the other side are refused.
+Each side numbers its messages and keeps them until the other side acknowledges them. The receiver takes numbers in
+order and drops everything else; dropped messages are sent again. Both ends live inside machines, so a machine that is
+rebuilt from its journal also gets its unacknowledged messages back. There is one writer per link: frames of an earlier
+epoch of the other side are refused.
 """
 
 from itertools import islice, takewhile

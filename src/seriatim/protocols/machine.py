@@ -15,7 +15,7 @@ Payload: TypeAlias = Struct  # a frozen Struct, from some protocol's messages.py
 
 
 class Effects(Struct):
-    """What a machine asks its driver to do, in order of obligation.
+    """The requests of a machine to its driver, in order of obligation.
 
     1. `persist`: append these records to the machine's journal, durably, before anything below leaves the process.
        A machine is rebuilt by stepping through its journal. A journal that refuses an append means that another

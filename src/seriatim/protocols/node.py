@@ -131,7 +131,7 @@ class LinkedNode:
         return self._wish(effects)
 
     def explain(self) -> list[str]:
-        """What is unfinished here, and what each of it waits for."""
+        """The unfinished work here, and what each part waits for."""
         lines: list[str] = self.inner.explain()
         for address, link in sorted(self.state.links.items()):
             if link.unacknowledged:
@@ -283,12 +283,12 @@ class JournaledNode(LinkedNode):
     def explain(self) -> list[str]:
         return super().explain() + [
             f"{source} has lost its journal: it knows {each.known} of the {each.acknowledged} messages it had; "
-            "what is for it is kept here until its journal is restored"
+            "messages for it are kept here until its journal is restored"
             for source, each in sorted(self.amnesiacs.items())
         ]
 
     def _amnesia(self, source: Address, frame: Frame[Any]) -> Amnesia | None:
-        """What the sender of this frame has forgotten. To be asked before the frame is taken."""
+        """The messages that the sender of this frame has forgotten. To be asked before the frame is taken."""
         link = self.state.links.get(source)
         if link is None or frame.epoch < link.peer_epoch:
             return None

@@ -1,4 +1,4 @@
-"""What machines that work with a broker say to it and to their applications: those of the tree and of atoms.
+"""The messages that machines of the tree and of atoms exchange with a broker and with their applications.
 
 brokers/seam.py says what a broker does about each of its messages.
 
@@ -12,7 +12,7 @@ brokers/seam.py says what a broker does about each of its messages.
     removal       Discard, Discarded
     both          Listen, Listening, Unlisten · Delivered
 
-Frozen, and free of behaviour: a message is what was said, not what to do about it.
+Messages are frozen and have no behaviour.
 """
 
 from msgspec import Struct
@@ -62,7 +62,7 @@ class Withdraw(Struct, frozen=True, tag=True):
 class Start(Struct, frozen=True, omit_defaults=True):
     """Where a subscription begins in the past: behind position `after` of the order log.
 
-    `numbers`: each of these topics begins with its number, and the others with what is published from now on. None: all
+    `numbers`: each of these topics begins with its number, and the others with events published from now on. None: all
     topics begin at the position.
     """
 
@@ -73,7 +73,7 @@ class Start(Struct, frozen=True, omit_defaults=True):
 class Change(Struct, frozen=True, tag=True):
     """To a subscriber: add these topics, and remove those.
 
-    `start`: begin with the past. All topics that are held afterwards begin anew there, so `add` names them all.
+    `start`: begin with the past. All topics that are held afterwards begin again there, so `add` names them all.
     """
 
     add: frozenset[Topic] = frozenset()
@@ -84,7 +84,7 @@ class Change(Struct, frozen=True, tag=True):
 class Changed(Struct, frozen=True, tag=True):
     """From a subscriber: the change is complete; `start` says after which number each new topic begins.
 
-    `in_past`: it begins with the past. What was told before this does not belong to it.
+    `in_past`: it begins with the past. Earlier notifications do not belong to it.
     """
 
     version: int
@@ -96,7 +96,7 @@ class Changed(Struct, frozen=True, tag=True):
 class CaughtUp(Struct, frozen=True, tag=True):
     """From a subscriber: the past is told, up to this position; what follows is live. Also a record of its journal.
 
-    `done`: how many events of each topic lie in the past.
+    `done`: how many events of each topic are in the past.
     """
 
     position: Position
@@ -123,7 +123,7 @@ class NotTaken(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """From a subscriber on sequencing atoms: it cannot go on."""
+    """From a subscriber on sequencing atoms: it cannot continue."""
 
     reason: str
 
@@ -196,7 +196,7 @@ class Begun(Struct, frozen=True, tag=True):
     """Broker → node: earlier epochs than `latest` are refused from here on.
 
     `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
-    log has, if this node has written it. `since`: roots of before this change of shape are refused at the order log;
+    log has, if this node has written it. `since`: roots from before this change of shape are refused at the order log;
     told to whoever writes it. Also sent to a life whose stamp is refused.
     """
 
@@ -208,7 +208,7 @@ class Begun(Struct, frozen=True, tag=True):
 
 
 class Cede(Struct, frozen=True, tag=True):
-    """Root → broker: there is another root since this change of shape. Refuse at the order log what roots of before
+    """Root → broker: there is another root since this change of shape. Refuse at the order log what earlier roots
     send, whatever their epoch. Repeated until it is answered with `Ceded`."""
 
     epoch: int
@@ -216,7 +216,7 @@ class Cede(Struct, frozen=True, tag=True):
 
 
 class Ceded(Struct, frozen=True, tag=True):
-    """Broker → root: roots of before this change of shape are refused from here on. `epoch` is that of the question:
+    """Broker → root: roots from before this change of shape are refused from here on. `epoch` is that of the question:
     an answer to another life says nothing about this one."""
 
     since: int
@@ -262,9 +262,10 @@ class Staged(Struct, frozen=True, tag=True):
 
 
 class Attend(Struct, frozen=True, tag=True):
-    """Log mode, subscriber → broker: hand me what this node tells of the topic's stamps. No node: none of it.
+    """Log mode, subscriber → broker: deliver to me the stages that this node publishes for the topic. No node: none of
+    it.
 
-    Replaces what was said of the topic before. `Unlisten` ends it.
+    Replaces the earlier message about the topic. `Unlisten` ends it.
     """
 
     topic: Topic
@@ -324,8 +325,8 @@ class Trimmed(Struct, frozen=True, tag=True):
 class Discard(Struct, frozen=True, tag=True):
     """Home → broker: somebody removes this topic, whose numbers end at `last`. Drop its events, stamps and slots.
 
-    If the log has grown beyond `last`, nothing is dropped, and the answer is `Grown`. Else the topic is empty from then
-    on, and what is published later goes on behind `last`. Repeated until it is answered with `Discarded`.
+    If the log has grown beyond `last`, nothing is dropped, and the answer is `Grown`. Otherwise the topic is empty from
+    then on, and later events continue after `last`. Repeated until it is answered with `Discarded`.
     """
 
     topic: Topic
@@ -341,7 +342,7 @@ class Discarded(Struct, frozen=True, tag=True):
 
 
 class Renew(Struct, frozen=True, tag=True):
-    """Home → broker: the log of this topic is another one than it was, and that is accepted. It goes on at `first`.
+    """Home → broker: the log of this topic is another one than it was, and that is accepted. It continues at `first`.
 
     What it holds before that is dropped: it was never numbered. Repeated until it is answered with `Renewed`.
     """
@@ -351,7 +352,7 @@ class Renew(Struct, frozen=True, tag=True):
 
 
 class Renewed(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Broker → home: the log goes on at `first`; so many events were dropped."""
+    """Broker → home: the log continues at `first`; so many events were dropped."""
 
     topic: Topic
     first: Number
@@ -400,7 +401,7 @@ class Listen(Struct, frozen=True, tag=True):
 
 
 class Listening(Struct, frozen=True, tag=True):
-    """Broker → subscriber: what is written to the topic from now on will be delivered."""
+    """Broker → subscriber: events written to the topic from now on will be delivered."""
 
     topic: Topic
     version: int = 0
@@ -429,8 +430,8 @@ class Delivered(Struct, frozen=True, tag=True):
 class Ordered(Struct, frozen=True, tag=True):
     """Root → broker: behind the first `after` positions of the order come these ranges. Kept once.
 
-    Without ranges: so many positions were kept; how many are? A log that ends earlier has lost what is between. The
-    broker says where it ended, goes on behind `after`, and says that. `since`: as in `Begin`.
+    Without ranges: so many positions were kept; how many are? A log that ends earlier has lost the positions between.
+    The broker says where it ended, continues after `after`, and says that. `since`: as in `Begin`.
     """
 
     after: Position

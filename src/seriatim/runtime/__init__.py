@@ -1,4 +1,4 @@
-"""Drives protocol machines for real: clock, journal, timers, TCP. Holds no ordering logic of its own."""
+"""Drives protocol machines for real: clock, journal, timers, TCP. It has no ordering logic."""
 
 from seriatim.runtime.clock import Clock
 from seriatim.runtime.driver import Driver

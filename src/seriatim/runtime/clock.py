@@ -1,7 +1,7 @@
 """Milliseconds that never run backwards, whatever happens to the machine's clock.
 
-Machines compare times over restarts (leases, desks), so the time must go on after a restart where it was: wall clock.
-But a wall clock jumps. So it is read once, at the start; after that the monotonic clock moves the time on.
+Machines compare times across restarts (leases, desks), so after a restart the time must continue where it was: wall
+clock. But a wall clock jumps. So it is read once, at the start; after that the monotonic clock moves the time on.
 """
 
 import time

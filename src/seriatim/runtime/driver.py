@@ -2,9 +2,9 @@
 
 *Journal before acting.* A step's records are buffered; its messages and notifications wait behind them. One task
 appends whatever has gathered in one go (group commit) and then lets go what waited. The machine meanwhile steps on in
-memory. A step without records waits only if something before it does: order is never changed. A step that tells nobody
-anything starts no append of its own; lost in a crash, it is as if its input had never arrived. It goes with the next
-append, or after a moment.
+memory. A step without records waits only if something before it does: order is never changed. A step without messages
+starts no append; if it is lost in a crash, it is as if its input had never arrived. It goes with the next append, or
+after a moment.
 
 *Snapshots.* The state is encoded in the same turn of the loop in which its records are taken for an append, so it
 stands for exactly the records up to and including that append.
@@ -88,7 +88,7 @@ class Driver:
         self._appending_since: float | None = None  # that append
         self._released = 0
         self._releasing = False
-        self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until so many were released
+        self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()  # callers, and the count each waits for
         self._dirty = asyncio.Event()
         self._awaited = False  # somebody waits for what is gathered, and the commit knows
         self._someday: asyncio.TimerHandle | None = None  # an append that nobody waits for
@@ -276,7 +276,7 @@ class Driver:
         if not self.failed.done():
             self.failed.set_result(error)
             if not isinstance(error, JournalError):
-                logger.error("machine ended by a mistake in its code: node=%s", self.address, exc_info=error)
+                logger.error("machine failed because of a bug in its code: node=%s", self.address, exc_info=error)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

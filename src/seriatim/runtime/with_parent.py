@@ -3,7 +3,7 @@
     python with_parent.py 15 4711 nats-server --config file
 
 runs the command in place of this interpreter; the kernel sends it signal 15 when process 4711, its parent, is gone.
-Only the standard library is imported here, so that the file can be run by itself, at once and before anything else.
+Only the standard library is imported here, so that the file can be run alone, immediately and before anything else.
 """
 
 import ctypes

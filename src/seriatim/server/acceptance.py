@@ -1,6 +1,7 @@
-"""What an operator asks the home of a topic whose stream was deleted on purpose, and what it answers, as JSON.
+"""The request of an operator to the home of a topic whose stream was deleted on purpose, and the answer, as JSON.
 
-The subject is `_<cluster>.accept.<node>`. Whoever may publish there may accept; the broker's permissions say who.
+The subject is `_<cluster>.accept.<node>`. A user that may publish there may accept; the broker's permissions decide who
+may.
 """
 
 from msgspec import Struct

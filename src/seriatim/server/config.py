@@ -1,6 +1,6 @@
 """One file says what a cluster is: the broker, the nodes and where they are, which topic lives where.
 
-Every process of a cluster is given the same file (`cluster.toml`) and told which of its nodes to run. The smallest one
+Every process of a cluster is given the same file (`cluster.toml`) and the names of the nodes to run. The smallest one
 has two lines; everything else has a default:
 
     broker = "nats://127.0.0.1:4222"
@@ -44,7 +44,8 @@ class Times(Struct, frozen=True, kw_only=True):
         Milliseconds, about("nodes forget a subscriber that is silent for twice this many milliseconds")
     ] = 30_000.0
     patience_ms: Annotated[
-        Milliseconds, about("milliseconds after which a waiting subscriber asks the home of what it waits for")
+        Milliseconds,
+        about("milliseconds after which a waiting subscriber asks the home of the topic that it waits for"),
     ] = 2_000.0
     takeover_ms: Annotated[Milliseconds, about("milliseconds of silence after which a standby takes a node over")] = (
         3_000.0
@@ -116,7 +117,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         tuple[Role, ...],
         about('its roles among atoms: "coordinator" (one node, default: the first), "ingress", "host"'),
     ] = ()
-    site: Annotated[str, about("where the node is: what plans count hops between (default: its name)")] = ""
+    site: Annotated[str, about("the node's site; plans count hops between sites (default: its name)")] = ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -129,12 +130,12 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     cluster: ClusterName = "seriatim"
     broker: Annotated[str, about('the URL of the broker, for example "nats://127.0.0.1:4222"')]
-    order: Annotated[Order, about('"global", "pairwise" or "atoms": the order that is promised, and by what')] = (
+    order: Annotated[Order, about('"global", "pairwise" or "atoms": the promised order (atoms replace the tree)')] = (
         "global"
     )
     mode: Annotated[Literal["log", "ticket"], about('"log" or "ticket": who numbers events')] = "log"
     causal: Annotated[
-        bool, about("true or false: causal order (atoms). Older files of a tree: publishers keep their own order")
+        bool, about("true or false: causal order (atoms); in older files of a tree: publishers keep their own order")
     ] = False
     default_home: Annotated[
         str, about('the node for topics that [homes] does not list (default: the root), or "none"')

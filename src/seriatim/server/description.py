@@ -1,4 +1,4 @@
-"""What a client must know about a cluster: the tree, the mode, the times. Sequencers send it over the broker.
+"""The description of a cluster for its clients: the tree, the mode, the times. Sequencers send it over the broker.
 
 A client that knows the broker's URL asks on `describe_subject(cluster)`; any sequencer of the cluster answers with a
 `ClusterDescription` as JSON, so that people can read it too. It holds no secrets: only whether a token is needed.
@@ -64,7 +64,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     # Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts.
     ingresses: list[Node] = field(default_factory=list)
     # Which layout of the cluster this is, and which process says so (its nodes): clients notice when two do not agree
-    # (layout.py). 0: it is registered nowhere, or a program of before describes it.
+    # (layout.py). 0: it is registered nowhere, or an earlier program describes it.
     layout_version: int = 0
     by: list[Node] = field(default_factory=list)
     # What the tree promises. Clusters of earlier versions do not say it: global order went with `causal`.

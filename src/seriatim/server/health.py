@@ -1,7 +1,7 @@
-"""What is wrong with a process now, and since when: what /health, /ready, /live and `seriatim status` say.
+"""The problems of a process, and since when they last, for /health, /ready, /live and `seriatim status`.
 
-Whoever can look finds *troubles*, as they are at this moment. A `Ledger` knows since when each of them lasts, and tells
-the log when one begins and when all are over. Three questions are asked about them:
+Each part of a process reports its current *troubles*. A `Ledger` knows since when each of them lasts, and tells the log
+when one begins and when all are over. Three questions are asked about them:
 
     /health   does everything that this process is for work now?       any problem is a no
     /ready    can it serve those that connect to it?                    `UNREADY` is a no

@@ -1,4 +1,4 @@
-"""What a node tells about its topics and its durable subscribers, and how it is asked to give one of them up.
+"""A node's reports about its topics and its durable subscribers, and requests to remove one of them.
 
 Questions and answers are JSON, on the subjects of server/status.py: `seriatim topics` and `seriatim durables` ask them.
 Lists come in pages, so that an answer fits into a message of the broker.

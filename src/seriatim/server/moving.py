@@ -1,7 +1,8 @@
-"""What operators ask the root of a tree over the broker, and what it answers: where a topic lives, and that it moves.
+"""The requests of operators to the root of a tree over the broker, and its answers: where a topic lives, and that it
+moves.
 
-The subject is `_<cluster>.admin.<root>`. Whoever may publish there may move topics; the broker's permissions say who
-that is (docs/serving.md). Questions and answers are JSON, so that people can ask too.
+The subject is `_<cluster>.admin.<root>`. A user that may publish there may move topics; the broker's permissions decide
+who may (docs/serving.md). Questions and answers are JSON, so that people can ask too.
 """
 
 from typing import Literal, TypeAlias

@@ -3,8 +3,8 @@
 "global": a sequencing tree; one order of all events fits what everybody sees. "pairwise": a sequencing tree; any two
 subscribers agree on what both see. "atoms": sequencing atoms, which give pairwise order.
 
-Earlier versions said "tree", and `causal` for what is global order today with publishers that also keep their own order
-across topics. Both are still read, and whoever writes them is told.
+Earlier versions used "tree", and `causal` for today's global order with publishers that also keep their own order
+across topics. Both are still accepted, with a notice.
 """
 
 from typing import Literal, TypeAlias, get_args
@@ -17,7 +17,7 @@ Order: TypeAlias = Literal["global", "pairwise", "atoms"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 OLD_WORD = "tree"
 
-TREE_IS_GLOBAL = 'order "tree" is an older word and means "global" now; write "global", or leave it out'
+TREE_IS_GLOBAL = 'order "tree" is an older keyword and means "global" now; write "global", or leave it out'
 CAUSAL_IS_GLOBAL = (
     "global order needs no causal = true: reactions always come after what they react to. It is read as "
     "global order in which each publisher also keeps its own order across topics"

@@ -1,4 +1,4 @@
-"""What the configuration files of all products share: names, addresses, security."""
+"""The common part of the configuration files of all products: names, addresses, security."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -60,7 +60,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     order_lost: int = 0  # the order log was found cut short: some positions up to this one are lost
     waiting: int = 0  # subscribers that have told this home that they wait for longer than `patience_ms`
     longest_wait_s: float = 0.0
-    problems: list[Problem] = field(default_factory=list)  # what does not work now; programs of before tell none
+    problems: list[Problem] = field(default_factory=list)  # what does not work now; earlier programs report none
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Following stamps on NATS: what a plain subscription loses or is told by others."""
+"""Following stamps on NATS: messages that a plain subscription loses, or gets from others."""
 
 import json
 
@@ -67,6 +67,6 @@ async def test_stamps_of_a_log_that_is_gone_say_nothing_about_the_one_that_is_th
             await each.until(lambda each=each: each.errors, "it is refused")  # type: ignore[misc]
             message, error = each.errors[-1]
             assert message == Follow("a") and isinstance(error, RequestRefused)
-            assert "was deleted and made anew" in str(error)
+            assert "was deleted and created again" in str(error)
             assert each.of(StampedTo) == []
         await plain.close()

@@ -1,4 +1,4 @@
-"""Slots, stamps and packs that nobody of ours has written: an error by name, and the topic goes on."""
+"""Slots, stamps and packs that Seriatim has not written: an error by name, and the topic continues."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A stream that was deleted and made anew is known from the one before it, however fast it grows."""
+"""A stream that was deleted and created again is distinguished from the earlier one, however fast it grows."""
 
 import json
 
@@ -35,7 +35,7 @@ def test_another_time_of_creation_is_another_stream_unless_something_speaks_agai
     created: str, first_ts: str, known: Sighting, is_another: bool
 ) -> None:
     answer = StreamAnswer(created=created, state=StreamState(first_seq=1, last_seq=9, first_ts=first_ts))
-    assert ("made anew" in (difference(answer, 5, known) or "")) == is_another
+    assert ("created again" in (difference(answer, 5, known) or "")) == is_another
     assert difference(answer, 0, known) is None, "who remembers no position cannot be wrong"
     assert "ends at 9" in (difference(answer, 10, known) or "")
 
@@ -77,7 +77,7 @@ async def test_a_subscriber_is_not_given_the_rest_of_another_log(monkeypatch: py
         await subscriber.until(lambda: 3 in subscriber.numbers("a"), "the events")
         await make_anew(world, 8)
         await subscriber.until(lambda: subscriber.errors, "the reader to notice")
-        assert "deleted and made anew" in str(subscriber.errors[0][1])
+        assert "deleted and created again" in str(subscriber.errors[0][1])
         assert subscriber.numbers("a") == [1, 2, 3]
 
 
@@ -88,7 +88,7 @@ async def test_a_home_does_not_order_another_log_as_the_rest_of_its_own() -> Non
         for _ in range(2):
             home.errors.clear()
             home.send(Watch(frozenset({"a"})))
-            await home.until(lambda: "deleted and made anew" in str(home.errors), "the watcher to notice")
+            await home.until(lambda: "deleted and created again" in str(home.errors), "the watcher to notice")
 
 
 async def test_an_alarm_does_not_keep_publishers_from_hearing_that_a_stream_is_gone() -> None:
@@ -122,12 +122,12 @@ async def test_who_comes_back_knows_another_log_by_the_stamps() -> None:
         restarted = Probe(await world.connect(), HOME)
         restarted.send(Watch(frozenset({"a"})))
         await restarted.until(lambda: restarted.errors, "the home to notice")
-        assert "deleted and made anew" in str(restarted.errors[0][1])
+        assert "deleted and created again" in str(restarted.errors[0][1])
         assert not restarted.of(Grown)
         returning = Probe(await world.connect(), "s")
         returning.send(Listen("a", 2, 7))
         await returning.until(lambda: returning.errors, "the subscriber to notice")
-        assert "deleted and made anew" in str(returning.errors[0][1])
+        assert "deleted and created again" in str(returning.errors[0][1])
 
 
 async def test_a_log_that_nobody_has_seen_may_be_made_anew() -> None:

@@ -29,7 +29,7 @@ def test_a_message_can_be_read_by_anybody() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"x", "something else than ranges"),
+        (b"x", "a message that is not a list of ranges"),
         (msgspec.msgpack.encode([2, 1, 0, ["a"], [0, 1, 1]]), "version 2 of its format"),
         (msgspec.msgpack.encode([1, 1, 0, ["a"], [0, 1]]), "cut off"),
         (msgspec.msgpack.encode([1, 1, 0, ["a"], [1, 1, 1]]), "cut off"),

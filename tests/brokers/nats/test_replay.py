@@ -79,7 +79,7 @@ async def test_a_replay_is_the_order_of_its_stream(tmp_path: Path) -> None:
         assert await again.publish(batches(events(20, after=300))) == 20
         assert len(await stored(server, "replay-replay", 320)) == 320
         other = NatsReplay(broker.api, "another")
-        with pytest.raises(InputError, match=r"prefix replay: the stream replay-replay holds something else; choose"):
+        with pytest.raises(InputError, match=r"prefix replay: the stream replay-replay holds other messages; choose"):
             await other.reached()
         within = NatsReplay(broker.api, "abc", "replay.orders")
         with pytest.raises(InputError, match=r"the subjects replay\.orders\.> are captured by replay-replay already"):

@@ -1,4 +1,5 @@
-"""Streams of slots and stamps that somebody else has made: used if they keep what they must, else named."""
+"""Streams of slots and stamps that somebody else has created: used if they keep all messages, otherwise named in an
+error."""
 
 from typing import Any
 

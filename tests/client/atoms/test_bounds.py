@@ -1,4 +1,4 @@
-"""What clients and nodes of sequencing atoms keep in memory is bounded, whoever is away."""
+"""The memory of clients and nodes of sequencing atoms is bounded, whichever process is away."""
 
 import asyncio
 from pathlib import Path

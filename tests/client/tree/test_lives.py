@@ -113,7 +113,7 @@ async def test_a_second_process_with_another_folder_is_refused(
 async def test_two_that_start_together_are_told_which_one_it_is(
     cluster: AbstractAsyncContextManager[Buses], tmp_path: Path
 ) -> None:
-    """Without lives each of them asked the nodes in vain, and timed out."""
+    """Without lives each of them asked the nodes without an answer, and timed out."""
     async with cluster as bus_of, bus_of() as bus:
         buses = [bus_of(journals=tmp_path / name) for name in ("one", "two")]
         both = [each.subscribe("a", durable="d") for each in [await each.__aenter__() for each in buses]]
@@ -330,7 +330,7 @@ async def test_a_name_whose_journal_and_registered_life_are_lost_is_refused_by_t
 
 async def test_bad_arguments() -> None:
     async with world() as w, w.bus() as bus:
-        with pytest.raises(InputError, match="only a durable subscription has a journal"):
+        with pytest.raises(InputError, match="only a durable subscription can start over"):
             bus.subscribe("a", accept=True)
         with pytest.raises(InputError, match="accept: expected a bool"):
             bus.subscribe("a", durable="d", accept="yes")  # type: ignore[arg-type]

@@ -84,7 +84,7 @@ def is_running(process_id: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 def test_a_run_ends_with_its_parent(tmp_path: Path) -> None:
-    """A killed sweep leaves nothing behind that goes on computing."""
+    """A killed sweep leaves no process behind that continues to compute."""
     file = tmp_path / "process"
     call = f"run_isolated({ODD!r}, {{'way': 'hang'}}, 1, {LIMIT_S})"
     code = f"from seriatim.lab.experiments.isolated import run_isolated; {call}"

@@ -1,4 +1,4 @@
-"""What the stories of test_variants.py are made of: small worlds of the tree, walked with faults."""
+"""The parts of the stories of test_variants.py: small worlds of the tree, walked with faults."""
 
 from collections.abc import Mapping, Sequence
 

@@ -219,7 +219,7 @@ async def test_a_station_without_its_journal_does_not_take_what_the_broker_has_f
             assert data(await take(events, 1)) == ["1"]
     for journal in tmp_path.iterdir():
         shutil.rmtree(journal)
-    lost = "the journal of alone .* was lost: it is empty, .*; if it is lost: start anew, with empty journals on all"
+    lost = "the journal of alone .* was lost: it is empty, .*; if it is lost: start over, with empty journals on all"
     with pytest.raises(Behind, match=lost):
         async with stations(tmp_path, cluster, nodes=nodes):
             pass
@@ -234,7 +234,7 @@ async def test_a_station_without_its_journal_does_not_take_what_the_broker_has_f
             failed = await asyncio.wait_for(server.served["alone"].failed, 60.0)
             assert isinstance(failed, JournalError)
             assert "written by a station with another journal: the journal of alone was lost" in str(failed)
-            assert any("Restore it; or start anew" in line for line in server.served["alone"].explain())
+            assert any("Restore it; or start over" in line for line in server.served["alone"].explain())
 
 
 async def forget_lives(cluster: str) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a client says, only that client hears of it: with the reason, and nobody else is harmed."""
+"""Bad input of a client gives an error with the reason to that client only, and harms nobody else."""
 
 import asyncio
 from pathlib import Path
@@ -137,7 +137,7 @@ async def test_two_processes_cannot_be_one_broker(tmp_path: Path) -> None:
         try:
             await until(lambda: running["A"].refusals.get("id", 0) > 0, "the second one is refused")
             assert impostor.unconfirmed == ["A"], "it admits no clients"
-            assert any("two processes cannot have one id" in line for line in impostor.explain())
+            assert any("two processes cannot have the same id" in line for line in impostor.explain())
             with pytest.raises(Taken, match=r"another process is broker 'B' and is connected.* Stop one of them"):
                 raise await asyncio.wait_for(impostor.failed, 30.0)
             await still_works(bus)

@@ -1,4 +1,4 @@
-"""What is wrong with an overlay.toml is said before anything runs, with the path of the key and the fix."""
+"""Mistakes in an overlay.toml are reported before anything runs, with the path of the key and the fix."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What tests of overlays share: a tree of brokers on free ports of this machine, in a file, and buses on it."""
+"""The common part of the tests of overlays: a tree of brokers on free ports of this machine, in a file, and buses on
+it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who is let in by a running peer, and what ends a connection: real sockets, and nobody else is affected."""
+"""Which connections a running peer admits, and what ends a connection: real sockets, and nobody else is affected."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ def hello_of(config: PeersConfig, id: int, **changes: Any) -> Hello:
         ({"cluster": "other"}, "cluster", "this is 'seriatim', not 'other'", False),
         ({"name": "peer9"}, "id", "there is no 'peer9' in the list of peers here", False),
         ({"name": "nobody"}, "id", "there is no 'nobody'", False),
-        ({"name": "peer2"}, "id", "peer 2 is this process; two processes cannot have one id", False),
+        ({"name": "peer2"}, "id", "peer 2 is this process; two processes cannot have the same id", False),
         ({"digest": "0"}, "description", "its list of peers or its options differ from those here", False),
         ({"role": "client"}, "role", "accepts peers, not a client", False),
     ],
@@ -149,7 +149,7 @@ async def test_of_two_processes_with_one_id_the_connected_one_stays_and_a_restar
             second.say(hello_of(config, 0, process="second", epoch=epoch))
             refusal = await second.hear()
             assert isinstance(refusal, Refusal) and refusal.retry
-            assert "another process is peer 0 and is connected; two processes cannot have one id" in refusal.reason
+            assert "another process is peer 0 and is connected; two processes cannot have the same id" in refusal.reason
             second.close()
         first.close()
         await until(lambda: two.live.connected == [], "the first one is gone")

@@ -1,4 +1,4 @@
-"""What tests of peers share: a list of peers on free ports of this machine, in a file, and buses on it."""
+"""The common part of the tests of peers: a list of peers on free ports of this machine, in a file, and buses on it."""
 
 from pathlib import Path
 from typing import Any, TypeVar

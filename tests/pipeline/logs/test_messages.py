@@ -1,4 +1,4 @@
-"""What is said of files that cannot be read as they are: which file, which column, and what to do."""
+"""Errors about files that cannot be read: which file, which column, and what to do."""
 
 from pathlib import Path
 

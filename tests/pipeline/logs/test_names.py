@@ -133,7 +133,7 @@ def test_disorder_that_cannot_be_shown_is_not_called_order(spark: SparkSession, 
         told = audit_tables(tables)
         verdict = told.report.verdicts["tno"]
         assert (verdict.answer, told.anomalies.count()) == ("unknown", 0)
-        assert "in disorder, but its rows do not tell what is wrong" in verdict.reason
+        assert "in disorder, but its rows do not show what is wrong" in verdict.reason
 
 
 @pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.long)])

@@ -1,4 +1,4 @@
-"""What can be said after --from and --to."""
+"""The values of --from and --to."""
 
 import pytest
 

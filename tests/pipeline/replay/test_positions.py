@@ -162,7 +162,7 @@ def test_a_gap_in_the_order_log(spark: SparkSession, events: DataFrame, stamps: 
     replay = would_have_seen(events, ["A", "B"], order=order, stamps=stamps)
     assert ids(replay) == ["a1", "a1b", "a3"]
     assert replay.ends == (
-        "the replay ends before position 4: the order log has no position for A 4, B 1; --skip-gaps goes on behind it",
+        "the replay ends before position 4: the order log has no position for A 4, B 1; --skip-gaps continues after it",
     )
     on = would_have_seen(events, ["A", "B"], order=order, stamps=stamps, skip_gaps=True)
     rows = in_sequence(on.events).collect()
@@ -186,8 +186,8 @@ def test_a_gap_in_the_order_log(spark: SparkSession, events: DataFrame, stamps: 
 
 def test_an_order_log_that_contradicts_itself_is_refused(spark: SparkSession, events: DataFrame) -> None:
     for wrong, problem in (
-        (Placement(8, "C", 1, 1), "position 8 is there twice"),
-        (Placement(9, "A", 4, 4), "number 4 of A is there twice"),
+        (Placement(8, "C", 1, 1), "position 8 occurs twice"),
+        (Placement(9, "A", 4, 4), "number 4 of A occurs twice"),
     ):
         with pytest.raises(InputError, match=rf"order log: {problem}; .* --by stamps"):
             would_have_seen(events, ["A", "B"], order=order_table(spark, [*ORDER, wrong]))

@@ -1,4 +1,4 @@
-"""What a replay promises, judged by the auditor beside real subscribers in simulated runs with faults."""
+"""The promises of a replay, judged by the auditor beside real subscribers in simulated runs with faults."""
 
 from collections import defaultdict
 from itertools import combinations

@@ -1,4 +1,5 @@
-"""What the tests of reports share: a log for every anomaly, a page with everything, and a strict reader of HTML."""
+"""The common part of the tests of reports: a log for every anomaly, a page with everything, and a strict reader of
+HTML."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser

@@ -96,7 +96,9 @@ def test_verdicts_say_what_they_are() -> None:
 
 def test_an_unknown_verdict_is_not_a_good_one() -> None:
     words = text_of(Page(title="t", sections=(run_section(History(log(s1="a b", s2="a b"))),)))
-    assert "? The log does not tell: fifo, fifo-across-topics, causal, causal-total, integrity, completeness." in words
+    assert (
+        "? Not known from this log: fifo, fifo-across-topics, causal, causal-total, integrity, completeness." in words
+    )
     assert "No violation of the others: per-topic, tno, acyclic." in words
 
 

@@ -1,4 +1,4 @@
-"""A small system of atoms in a test: links that can be held back, and a look at what everybody was told."""
+"""A small system of atoms in a test: links that can be held back, and all notifications."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What is wrong with a sequencing graph, said by a check that knows nothing of how ours is made."""
+"""The defects of a sequencing graph, found by a check that does not know how ours is made."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What stations keep while somebody is away is bounded: publishers wait, and nothing that has a number is lost."""
+"""The messages that stations keep while another is away are bounded: publishers wait, and no event with a number is
+lost."""
 
 from itertools import combinations
 from random import Random

@@ -141,7 +141,7 @@ def test_a_topic_may_be_called_what_an_atom_is_called() -> None:
 
 
 def test_a_publisher_that_begins_to_count_again_loses_nothing() -> None:
-    """It was restarted: its first request is not a repeat of the first one of before."""
+    """It was restarted: its first request is not a repeat of its earlier first one."""
     ingress = Ingress(own_ingresses({"A": "r"}, {}), "A", AtomsOptions())
     first = ingress.step(APPLICATION, Publish(Event("a1", "A", "p"), 1), 0.0)
     other = ingress.step(APPLICATION, Publish(Event("a2", "A", "p"), 1), 0.0)

@@ -1,4 +1,4 @@
-"""The roles one by one: what they decide, what they refuse, and what they are after a crash."""
+"""Each role alone: what it decides, what it refuses, and its state after a crash."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each rule is for: the same story told with the rule and without it, and paper 004 where it is wrong."""
+"""The purpose of each rule: the same story with the rule and without it, and paper 004 where it is wrong."""
 
 from collections.abc import Callable
 

@@ -47,7 +47,7 @@ def test_without_names_of_members_they_must_be_known_and_the_same() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda table: table.update(order="tree"), "no plan of atoms"),
+        (lambda table: table.update(order="tree"), "not a plan of atoms"),
         (lambda table: table.update(topics=[1]), "does not fit"),
         (lambda table: table.update(colour="red"), "colour"),
         (lambda table: table.update(sizes=[1]), "for 3 topics"),

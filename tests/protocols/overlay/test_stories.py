@@ -1,4 +1,4 @@
-"""What each rule is for: the same story told with the rule and without it."""
+"""The purpose of each rule: the same story with the rule and without it."""
 
 from collections.abc import Callable
 

@@ -23,7 +23,7 @@ CALM_MS = 30_000.0
 
 
 class Story:
-    """What happens in one world. Peers 0 and 1 hold the topic all the time; nobody suspects them."""
+    """The events of one world. Peers 0 and 1 hold the topic all the time; nobody suspects them."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -82,7 +82,7 @@ class Story:
         self.world.tell(id, Subscribe(TOPIC))
 
     def suspect(self) -> None:
-        """It lives, and begins anew."""
+        """It is alive, and begins a new life."""
         if (id := self.other()) is not None:
             self.world.tell(self.random.choice((0, 1)), Suspect(id))
 

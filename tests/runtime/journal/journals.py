@@ -1,4 +1,4 @@
-"""What tests of the file journal share."""
+"""The common part of the tests of the file journal."""
 
 import os
 import subprocess

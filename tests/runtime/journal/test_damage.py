@@ -154,7 +154,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     output, _ = start_child(tmp_path, 7, 0, 50_000).communicate(timeout=60)
     *acks, error, refused = output.splitlines()
     assert "segment-00000001.log: cannot append: File too large; raise the limit on file sizes" in error
-    assert "takes nothing more since an earlier failure" in refused
+    assert "accepts nothing more after an earlier failure" in refused
     assert 45_000 < segment(tmp_path).stat().st_size <= 50_000
     last = int(acks[-1].removeprefix("ack "))
     assert check(await read(tmp_path), last) == last + 1
@@ -182,9 +182,9 @@ async def test_a_really_full_disk(small_disk: Path) -> None:
         for i in range(1000):
             await journal.append([b"%d" % i * 500])
             records.append(b"%d" % i * 500)
-    with pytest.raises(JournalError, match="takes nothing more"):
+    with pytest.raises(JournalError, match="accepts nothing more"):
         await journal.append([b""])
-    with pytest.raises(JournalError, match="takes nothing more"):
+    with pytest.raises(JournalError, match="accepts nothing more"):
         await journal.snapshot(b"")
     await journal.close()
     assert (await read(small_disk)).records == records

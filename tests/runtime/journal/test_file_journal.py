@@ -259,7 +259,7 @@ async def test_another_format_version_is_refused(tmp_path: Path) -> None:
 
 async def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(JournalError, match=r"something else than a journal \(thesis\.txt\); name an empty folder"):
+    with pytest.raises(JournalError, match=r"holds files that are not a journal \(thesis\.txt\); name an empty folder"):
         await read(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

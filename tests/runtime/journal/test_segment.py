@@ -180,7 +180,7 @@ async def test_a_failure_whose_caller_was_cancelled_shows_at_the_next(
     cancelled.cancel()
     gate.set()
     for act in (journal.append([b"next"]), journal.snapshot(b"state")):
-        with pytest.raises(JournalError, match=r"takes nothing more since an earlier failure: .*Input/output error"):
+        with pytest.raises(JournalError, match=r"accepts nothing more after an earlier failure: .*Input/output error"):
             await act
     await journal.close()
     assert await read(tmp_path) == Recovered(None, [])

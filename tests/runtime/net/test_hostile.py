@@ -1,4 +1,4 @@
-"""Whatever somebody sends to the port: that connection ends, with a reason and a count, and nobody else notices.
+"""Hostile input on the port: that connection ends, with a reason and a count, and nobody else notices.
 
 Each attack runs beside a client that must still be answered after it; then a new client connects, too.
 """

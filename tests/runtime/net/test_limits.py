@@ -1,4 +1,4 @@
-"""What the system limits: open files. And the loop a program runs on."""
+"""Limits of the system: open files. And the loop a program runs on."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""Tokens and TLS: who is let in, who is not, and what they are told."""
+"""Tokens and TLS: who is admitted, who is not, and the errors they get."""
 
 import asyncio
 import logging

@@ -140,11 +140,11 @@ class MemoryBroker(Broker):
         return port
 
     def trim(self, topic: Topic, first: int) -> None:
-        """What retention does on a real server: numbers below `first` are no longer replayed."""
+        """Simulates retention on a real server: numbers below `first` are no longer replayed."""
         self._hub.send(None, Trim(topic, first))
 
     def erase(self, topic: Topic, first: int, last: int) -> None:
-        """What deletion or compaction does on a real server: these positions of a log no longer hold events."""
+        """Simulates deletion or compaction on a real server: these positions of a log no longer hold events."""
         self._hub.send(None, Erase(topic, first, last))
 
     def keep_order(self, first: Position, last: Position) -> None:
@@ -284,7 +284,7 @@ class MemoryOrderLog:
 
 
 class _Hub:
-    """What all connections share: the broker machine, who is attached, and the dice."""
+    """The state that all connections share: the broker machine, the attached machines, and the random generator."""
 
     def __init__(
         self,

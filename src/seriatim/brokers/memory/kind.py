@@ -1,6 +1,6 @@
 """URLs of memory brokers: `memory://name?seed=7&loss=0.1`. Within a process, one name is one broker.
 
-Options: seed, loss, duplication, reordering, delay_ms, keeps_log, buckets, markers; `MemoryBroker` says what they mean.
+Options: seed, loss, duplication, reordering, delay_ms, keeps_log, buckets, markers; `MemoryBroker` explains them.
 """
 
 from collections.abc import Callable, Mapping

@@ -71,7 +71,7 @@ _REASONS: dict[int, type[ApiRefused]] = {
 
 
 class Answer(Struct):
-    """What all answers have in common."""
+    """The common part of all answers."""
 
     error: Problem | None = None
 
@@ -93,7 +93,7 @@ class StreamState(Struct):
 
 
 class StreamConfig(Struct):
-    """What we look at in a stream's configuration."""
+    """The parts of a stream's configuration that we read."""
 
     name: str = ""
     subjects: list[str] = field(default_factory=list)

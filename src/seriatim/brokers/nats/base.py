@@ -1,4 +1,4 @@
-"""What both NATS brokers have in common: one connection, its ports, and questions on plain subjects."""
+"""The common part of both NATS brokers: one connection, its ports, and questions on plain subjects."""
 
 import asyncio
 from collections.abc import Callable, Iterable

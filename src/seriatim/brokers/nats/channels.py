@@ -1,12 +1,12 @@
-"""Where the stamps of a topic are: each home writes those that it gives on a channel of its own.
+"""Where the stamps of a topic are: each home writes the stamps that it gives to its own channel.
 
-A topic that moves goes on on the channel of its new home. The last thing that the former home writes there about it is
-a *mark*: it names the next home, and the number up to which the stamps are here or before. When the topic comes back,
-its stamps go on behind the mark. So on every channel the numbers of a topic rise, and what lies between two of them is
-on another channel.
+A topic that moves continues on the channel of its new home. The last thing that the former home writes there about it
+is a *mark*: it names the next home, and the number up to which the stamps are here or before. When the topic comes
+back, its stamps continue after the mark. So on every channel the numbers of a topic rise, and the numbers missing
+between two of them are on another channel.
 
-Whoever reads begins where the stamp behind its last number is, and goes on from mark to mark. A home that crashes may
-owe its mark until it is back. Then there is a hole in the numbers, or they end; and all channels are asked.
+A reader begins at the stamp after its last number, and continues from mark to mark. A home that crashes may owe its
+mark until it is back. Then there is a hole in the numbers, or they end; and all channels are asked.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from seriatim.model import UNREADABLE, Node, Number, RemoteError, Topic
 if TYPE_CHECKING:
     from seriatim.brokers.nats.jetstream import JetStreamBroker
 
-END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this message
+END = "Seriatim-Removed"  # the topic was removed: a new log begins after the number of this message
 _BEGINNING = b"{"  # stamps are an array in MessagePack, and never begin so
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Mark(Struct, frozen=True):
-    """The stamps of a topic go on on the channel of `next`. `last`: up to this number they are here, or before.
+    """The stamps of a topic continue on the channel of `next`. `last`: up to this number they are here, or before.
 
     `move`: the one that brought it there. `epoch`: of the home that wrote this.
     """
@@ -45,7 +45,7 @@ _mark = msgspec.json.Decoder(Mark)
 
 
 def is_mark(data: bytes) -> bool:
-    """Whether a message on a stamp channel holds no stamps, but says where they go on."""
+    """Whether a message on a stamp channel holds no stamps, but says where they continue."""
     return data[:1] == _BEGINNING
 
 
@@ -54,7 +54,7 @@ def decode_mark(data: bytes, topic: Topic) -> Mark:
     try:
         return _mark.decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"the stamp channel of {topic} holds something else than a mark: {error}") from None
+        raise RemoteError(f"the stamp channel of {topic} holds a message that is not a mark: {error}") from None
 
 
 def last_number(data: bytes, subject: str) -> Number:
@@ -68,7 +68,7 @@ def is_end(stored: Stored) -> bool:
 
 
 class Channel(Struct):
-    """What one channel has of a topic, for a reader that has the stamps up to some number."""
+    """The stamps that one channel has of a topic, for a reader that has the stamps up to some number."""
 
     node: Node
     position: int = 1  # of the message that has the next stamp, or where it will be at the earliest
@@ -79,7 +79,7 @@ class Channel(Struct):
 
 
 class Search(Struct):
-    """A reader of one topic that has the stamps up to `after` looks for the channel to go on at.
+    """A reader of one topic that has the stamps up to `after` looks for the next channel.
 
     `check` is given the furthest message that was found: it says which log the stamps are of. What is behind it, on
     other channels, may be of one that was removed since.
@@ -115,7 +115,7 @@ class Search(Struct):
         return self.after > 0 and len(self.found) == 1 and channel.stored is None
 
     async def _best(self, begin: Node) -> Channel:
-        """Where the next stamp is; else where the first one behind it is; else where it will be."""
+        """Where the next stamp is; otherwise where the first one after it is; otherwise where it will be."""
         channels = list(self.found.values())
         if ahead := [each for each in channels if each.first is not None]:
             return min(ahead, key=lambda each: each.first or 0)
@@ -159,7 +159,7 @@ class Search(Struct):
 
 
 class Server(Protocol):
-    """Whatever knows the server, and what streams are called there."""
+    """An object that knows the server, and the names of streams there."""
 
     @property
     def api(self) -> Api: ...

@@ -41,7 +41,7 @@ class RestoreAnswer(Answer):
 
 
 class About(Struct):
-    """What the server needs to make the stream again."""
+    """The data that the server needs to create the stream again."""
 
     config: dict[str, Any]
     state: dict[str, Any]
@@ -127,7 +127,7 @@ class NatsCopies:
         if isinstance(reply, RequestRefused):
             raise reply
         if no_responders(reply):
-            raise RequestRefused(f"{what}: the NATS server takes nothing more of it; look into its log, and try again")
+            raise RequestRefused(f"{what}: the NATS server accepts no more of it; read its log, and try again")
         if reply.data:
             try:
                 answer = msgspec.json.decode(reply.data, type=Answer)

@@ -1,7 +1,7 @@
 """Plain NATS behind the seam: it is fast and keeps nothing.
 
-What is published while nobody listens, while a client reconnects, or faster than a client reads, is lost. So there is
-no log, ticket mode is the only one, stamps are full and waits are bounded. A slot is a subject: a repeated
+An event that is published while nobody listens, while a client reconnects, or faster than a client reads, is lost. So
+there is no log, ticket mode is the only one, stamps are full and waits are bounded. A slot is a subject: a repeated
 write is delivered again and known by its number; if a void and an event compete for a number, each subscriber takes
 what reaches it first.
 """

@@ -1,4 +1,4 @@
-"""Who we are to a NATS server, and how its certificate is checked. Checked before anything is connected."""
+"""The credentials for a NATS server, and how its certificate is checked. Checked before anything is connected."""
 
 import functools
 import re
@@ -11,7 +11,7 @@ from seriatim.model import InputError
 
 
 class NatsCredentials(Struct, frozen=True, kw_only=True):
-    """Who we are to the server. At most one of user, token, credentials file and key file."""
+    """Our credentials for the server. At most one of user, token, credentials file and key file."""
 
     user: str | None = None
     password: str | None = None

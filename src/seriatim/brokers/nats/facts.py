@@ -1,4 +1,4 @@
-"""Which streams of a JetStream account are logs of topics, and what is worth telling about them."""
+"""Which streams of a JetStream account are logs of topics, and the facts about them that commands show."""
 
 from collections.abc import Iterable
 

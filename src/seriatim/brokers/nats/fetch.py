@@ -1,11 +1,12 @@
 """Numbers of a topic that a subscriber fetches because it reads the past: a bounded number at a time, in order.
 
 *Log mode.* A number is a position. The first question opens a reader (readers.py) at its first number; the next one
-mostly begins where the last one ended, and the reader goes on. What the reader brings beyond what was asked for waits
-here, and then it pauses. A missing position was passed by retention (`Trimmed`), or its message was deleted (`Voids`).
+mostly begins where the last one ended, and the reader continues. Messages that the reader delivers beyond the request
+wait here, and the reader pauses. A missing position was passed by retention (`Trimmed`), or its message was deleted
+(`Voids`).
 
-*Ticket mode.* A slot has a subject of its own: each number is one question to the server, some hundred of them at a
-time. An empty slot is not answered, unless retention has passed it: whoever waits for it asks again.
+*Ticket mode.* Each slot has its own subject: each number is one question to the server, some hundred of them at a time.
+An empty slot is not answered, unless retention has passed it: whoever waits for it asks again.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ SLOTS_AT_ONCE = 128
 
 
 class Fetching(ABC):
-    """What one subscriber fetches of one topic."""
+    """The fetches of one subscriber from one topic."""
 
     def __init__(
         self, topic: Topic, broker: "JetStreamBroker", deliver: Deliver, on_error: Callable[[SeriatimError], None]
@@ -132,7 +133,7 @@ class LogFetching(Fetching):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Deliver what was asked for, and let the reader read on if nothing is left here."""
+        """Deliver the requested messages, and let the reader continue if none are left here."""
         waiting = self._waiting
         while waiting and not self._paused and self._task is None and self._next <= self._upto:
             position, message = waiting[0]

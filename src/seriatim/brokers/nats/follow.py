@@ -6,7 +6,7 @@ stamp again. Subscriptions without JetStream cost the server little, and may los
 again, and then the last stamp of the topic is read from the stream. A topic that moves is stamped on another channel
 from then on, so the subscription is one to all of them, and the furthest stamp counts.
 
-*Which log.* Numbers of a log that was deleted and made anew begin again, and old stamps say nothing about them. So
+*Which log.* Numbers of a log that was deleted and created again start over, and old stamps say nothing about them. So
 stamps count only if they name the log that is there now (`Seriatim-Log`). While that is being looked up, stamps that
 come are held.
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Follower(Struct, frozen=True):
-    """A port: where it gets answers, and where it is told why there will be none."""
+    """A port: a callback for answers, and one for the reason why there will be none."""
 
     deliver: Deliver
     refuse: Callable[[SeriatimError], None]
@@ -69,7 +69,7 @@ class StampFollowing:
         self._followed: dict[Topic, Followed] = {}
 
     def follow(self, topic: Topic, who: Hashable, follower: Follower) -> None:
-        """Tell this port how far the stamps are, now and when they go on."""
+        """Tell this port how far the stamps are, now and when they advance."""
         each = self._followed.get(topic)
         if each is None:
             each = self._followed[topic] = Followed(topic)

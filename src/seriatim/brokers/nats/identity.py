@@ -1,16 +1,16 @@
 """Telling a stream from another one of the same name.
 
-A remembered position is of use only in the same stream. A stream that was deleted and made anew counts from 1 again. It
-may have grown past the position before anybody looks, and then what it holds up to there would be missed without a
-word. So the *time of creation* is remembered with the position; every answer about a stream's state has it.
+A remembered position is of use only in the same stream. A stream that was deleted and created again counts from 1. It
+may have grown past the position before anybody looks; then its events up to there would be missed silently. So the
+*time of creation* is remembered with the position; every answer about a stream's state has it.
 
 Another time is not always another stream. A cluster gives a restored stream a new one; servers before August 2026 did
 the same when somebody created a stream again that was there. Two things tell, both by the server's clock. A stream with
 messages from before its creation is an old one. And so is one that was seen under its earlier time *after* its
 creation.
 
-Somebody may delete a stream on purpose, and accept the one that is made anew (renewal.py). It then goes on behind the
-last number, and says in its metadata which streams it continues.
+Somebody may delete a stream on purpose, and accept the new one (renewal.py). It then continues after the last number,
+and says in its metadata which streams it continues.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from msgspec import Struct
 from seriatim.brokers.nats.api import StreamAnswer
 
 INSTEAD = "restore it, accept that it is another one (`seriatim accept`), or use another topic"
-ADVICE = f"it was deleted and made anew; {INSTEAD}"
+ADVICE = f"it was deleted and created again; {INSTEAD}"
 GONE = f"was deleted; {INSTEAD}"
 
 
@@ -46,7 +46,7 @@ def difference(answer: StreamAnswer, seen: int, known: Sighting) -> str | None:
 
 
 def is_another(answer: StreamAnswer, known: Sighting) -> bool:
-    """Whether a stream was made anew since that sighting, however far it has grown."""
+    """Whether a stream was created again since that sighting, however far it has grown."""
     if not known.created or not answer.created or answer.created == known.created:
         return False
     if known.created in continued(answer):

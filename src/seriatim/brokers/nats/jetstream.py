@@ -132,8 +132,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
 
     async def _ended(self, topic: Topic) -> tuple[Number, str]:
-        """Of a removed topic: its last number, behind which a log that is made anew begins, and when its log was
-        created. Else 0."""
+        """For a removed topic: its last number, after which a new log begins, and when its log was created. Else 0."""
         if self.mode != "log" or self.home_of is None:
             return 0, ""
         last = await furthest(self, topic, thorough=True)  # it may have moved since

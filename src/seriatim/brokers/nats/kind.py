@@ -79,7 +79,7 @@ _CORE: dict[str, Callable[[str], Any]] = {**_CONNECTION, "buckets": int}
 
 
 class NatsKind(Kind):
-    """What both have in common."""
+    """The common part of both kinds."""
 
     file_options = ("creds", "nkey", "ca", "cert", "key")
     options: ClassVar[dict[str, Callable[[str], Any]]]

@@ -1,8 +1,8 @@
 """One connection to a NATS server, kept up: what the NATS brokers stand on.
 
 *Sending* never blocks: messages are queued, and a task writes them in order. While the server is away nothing is
-queued, and what was under way is forgotten, so that nothing old reaches the server after an outage. A caller that waits
-for an answer is told that none will come, and asks again. One inbox serves all questions; each has a number.
+queued, and requests under way are forgotten, so that nothing old reaches the server after an outage. A caller that
+waits for an answer learns that none will come, and asks again. One inbox serves all questions; each has a number.
 
 *Connections.* nats-py can reconnect by itself, but then it sends what it had buffered, however old, and a few errors
 close it for good. So each of its clients is used for one connection, and this file makes the next one: `on_up` is
@@ -130,7 +130,7 @@ class NatsLink:
             task.add_done_callback(_report)
 
     async def close(self) -> None:
-        """Disconnect. Callers that wait for an answer are told that none will come. May be called twice."""
+        """Disconnect. Tell callers that wait for an answer that none will come. May be called twice."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -433,7 +433,7 @@ class NatsLink:
                     else:
                         await item(client)
                 except nats.errors.ConnectionClosedError:
-                    return  # whoever waits is told when everything is forgotten
+                    return  # waiting callers are told when everything is forgotten
                 except OSError as error:
                     self._last_problem = str(error)
                     return

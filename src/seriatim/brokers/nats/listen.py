@@ -2,16 +2,16 @@
 
 *Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
 position, so the log is read from `after + 1`. Stamps of a topic are in the order of their numbers, so a binary search
-of 12 to 24 questions finds where they begin. Where the topic has moved they go on on another channel (channels.py); one
-channel is read at a time. A missing stamp may still come, or may be gone: a stream of somebody else may keep its events
-for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp was kept, and no
-channel has it, it is gone, and the subscriber is told `Trimmed`. A missing position of the log was passed by retention
-(`Trimmed`), or its message was deleted (`Voids`).
+of 12 to 24 questions finds where they begin. If the topic has moved, its stamps continue on another channel
+(channels.py); one channel is read at a time. A missing stamp may still come, or may be gone: a stream of somebody else
+may keep its events for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp
+was kept, and no channel has it, it is gone, and the subscriber gets `Trimmed`. A missing position of the log was passed
+by retention (`Trimmed`), or its message was deleted (`Voids`).
 
 *Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, and a
 number may be filled long after higher ones (its publisher died, its home was away). So the subject of a slot holds the
 *block* of numbers it belongs to, and the server finds the first message of a block at once. Reading begins at the first
-message of any block from that of `after + 1` on: nothing after `after` lies before it.
+message of any block from that of `after + 1` on: no number above `after` is before it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BLOCK = 8_192  # numbers in a block of slots
-EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
+EMPTY_BLOCKS_MAX = 16  # this many empty ones in a row, twice the largest ticket, end the search for higher numbers
 
 
 def slot_subject(names: Names, topic: Topic, number: Number) -> str:
@@ -132,7 +132,7 @@ class LogListening(TopicListening):
         except StreamNotFound:
             if await self._streams.was_removed(self.topic):
                 self._streams.forget(self.topic)
-                raise ConnectionFailed(f"stream {stream} was removed; it is made again") from None
+                raise ConnectionFailed(f"stream {stream} was removed; it is being created again") from None
             raise
         self._check_log(Sighting())
         state = self._log.state
@@ -161,7 +161,7 @@ class LogListening(TopicListening):
             self._hole = asyncio.get_running_loop().create_task(self._look_at_hole(position))
 
     async def _look_at_hole(self, position: int) -> None:
-        """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
+        """Positions from the one after the last up to `position` are missing: trimmed, or deleted individually."""
 
         async def state() -> StreamState:
             return (await self._api.info(await self._streams.log(self.topic))).state
@@ -256,7 +256,7 @@ class SlotListening(TopicListening):
             answer = await self._api.info(stream)
         except StreamNotFound:
             self._streams.forget_other(stream)
-            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
+            raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
         state = answer.state
         after = self.listen.after
         position = state.last_seq + 1

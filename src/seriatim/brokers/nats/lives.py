@@ -4,9 +4,9 @@ Every message expects the one that its writer has last seen of the subject, so o
 whoever had the name is refused from then on. When it is not known whether a message has arrived, the last one is read:
 a life knows its own by `holder`.
 
-Whoever has a name listens on its subject, and looks into the stream when something is published there, when the
-connection is new, and every `CHECK_S` anyway. What is heard is only a reason to look: also messages that the stream
-refuses are heard. If the stream was deleted, or restored from an older copy, a life registers again.
+The holder of a name listens on its subject, and reads the stream when something is published there, when the connection
+is new, and every `CHECK_S`. A message on the subject is only a reason to look, because messages that the stream refuses
+are heard, too. If the stream was deleted, or restored from an older copy, a life registers again.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class NatsLives:
 
 
 def _not_heard(refused: RequestRefused) -> None:
-    logger.warning("lives are only looked at now and then: reason=%s", refused)
+    logger.warning("lives are only polled now and then: reason=%s", refused)
 
 
 class NatsClaim:
@@ -208,7 +208,7 @@ class NatsClaim:
             except Fenced:
                 return
             except SeriatimError as error:
-                logger.debug("registered life not looked at: kind=%s name=%s reason=%s", self.kind, self.name, error)
+                logger.debug("registered life not read: kind=%s name=%s reason=%s", self.kind, self.name, error)
 
     def _on_news(self, message: Msg) -> None:
         self._news.set()

@@ -48,13 +48,13 @@ def event_headers(event: Event) -> dict[str, str]:
             if _KEY.fullmatch(key) is None:
                 raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
             if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
-                raise InputError(f"header {key}", "this name means something to the broker", "use another one")
+                raise InputError(f"header {key}", "the broker uses this name itself", "use another one")
             headers[key] = value
     for key, value in headers.items():
         if value != value.strip() or _LINE_BREAK.search(value):
             raise InputError(
                 f"header {key}",
-                f"{value!r} would not arrive as it is",
+                f"{value!r} would not arrive unchanged",
                 "use no line breaks, and no blanks at either end; put other text into the payload",
             )
     if not event.id:
@@ -128,7 +128,7 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     try:
         rows = _stamps.decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"the stamp channel of {topic} holds something else than stamps: {error}") from None
+        raise RemoteError(f"the stamp channel of {topic} holds a message that is not a stamp: {error}") from None
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
     return [
@@ -142,7 +142,7 @@ def last_stamped(data: bytes, subject: str) -> Number:
     try:
         ranges = _ranges.decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"{subject} holds something else than stamps: {error}") from None
+        raise RemoteError(f"{subject} holds a message that is not a stamp: {error}") from None
     if not ranges:
         raise RemoteError(f"{subject} holds a message without stamps")
     return ranges[-1].last
@@ -175,7 +175,7 @@ def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> St
     try:
         row = _stage.decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"what {node} tells of {topic} is not a stamp: {error}") from None
+        raise RemoteError(f"the message from {node} about {topic} is not a stamp: {error}") from None
     entries = decode_entries(row.entries, names)
     return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position, row.moves)
 

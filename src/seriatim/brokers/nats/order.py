@@ -3,12 +3,12 @@
 *Writing.* One message is under way. It says which message it follows (`Nats-Expected-Last-Subject-Sequence`), so a
 repeat is refused however late it comes. When it is not known whether it has arrived (no answer, a new process), the
 last message is read back: it says where the log ends. An empty log takes any beginning: positions before it had no log,
-or retention has removed them. A log that ends before `after` was restored from an older copy: what is missing between
-is lost, for readers as if retention had removed it.
+or retention has removed them. A log that ends before `after` was restored from an older copy: the positions between are
+lost, for readers as if retention had removed them.
 
 *Looking after it.* Every `CHECK_S` the writer looks whether the stream is still there, and ends where it ended. If
-somebody has deleted, purged or restored it, the root is told where it ends now, and writes on behind what was kept: a
-message without ranges, if it has no others. So a reader that waits learns what is gone, also if nobody publishes.
+somebody has deleted, purged or restored it, the root is told where it ends now, and continues after what was kept: with
+a message without ranges, if it has no others. So a waiting reader learns what is gone, even if nobody publishes.
 
 *A message* is msgpack: `[version, epoch, after, topics, ranges, since]`. Its first range comes behind position `after`.
 `topics` are names; `ranges` is flat: index of the topic, first number, count of numbers, and so on. `since` is the
@@ -84,7 +84,7 @@ def decode_order(data: bytes) -> Ordered:
     try:
         body = _decode(data)
     except UNREADABLE as error:
-        raise RemoteError(f"the order log holds something else than ranges: {error}") from None
+        raise RemoteError(f"the order log holds a message that is not a list of ranges: {error}") from None
     if body.version != VERSION:
         raise RemoteError(f"the order log was written in version {body.version} of its format, this reads {VERSION}")
     flat = iter(body.ranges)
@@ -138,7 +138,7 @@ class OrderChannel:
         return *self._writer, self._end or 0
 
     def cede(self, message: Cede) -> None:
-        """Refuse from now on what roots of before this change write. The answer is `Ceded`."""
+        """Refuse from now on what earlier roots write. The answer is `Ceded`."""
         if self._ceding is None or self._ceding.done():  # else a repeat
             self._ceding = asyncio.get_running_loop().create_task(self._cede(message))
 
@@ -238,7 +238,7 @@ class OrderChannel:
             except StreamNotFound:
                 self._streams.forget_other(stream)
             except SeriatimError:
-                continue  # the server is away, or refuses: whoever writes is told
+                continue  # the server is away, or refuses: the writer is told
             if not self._busy and self._last == known and (self._end or 0) != end:
                 self._last = self._end = None  # read back before the next write
                 self._deliver(OrderKept(end))
@@ -261,7 +261,7 @@ class OrderChannel:
             last = await self._streams.api.message(stream, {"last_by_subj": self._streams.names.order_subject})
         except StreamNotFound:
             self._streams.forget_other(stream)
-            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
+            raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
         self._last, self._end, self._writer = 0, None, (0, 0)
         if last is not None:
             ordered = decode_order(last.data)
@@ -347,7 +347,7 @@ class NatsOrderLog:
         state = (await self._api.info(self._stream)).state
         low, high = state.first_seq, state.last_seq
         position, number = self._known
-        if low <= number <= high and position <= after:  # reading goes on, nearly always
+        if low <= number <= high and position <= after:  # reading continues, nearly always
             low = number
             stored = await self._message(number + 1)
             if stored is None or decode_order(stored.data).after > after:
@@ -378,7 +378,7 @@ class OrderReading:
 
     def ask(self, question: ReadOrder) -> None:
         if question == self._question and self._task is not None and not self._task.done():
-            return  # a repeat; to begin anew each time might never come to an end
+            return  # a repeat; beginning again each time might never end
         self.close()
         self._question = question
         self._task = asyncio.get_running_loop().create_task(self._answer(question))
@@ -399,7 +399,7 @@ class OrderReading:
         self._deliver(OrderRead(found.after, found.ranges, question.version))
 
     async def _read(self, after: Position) -> OrderRead:
-        """What follows; nothing, if somebody has just deleted it or put an older copy in its place."""
+        """The following ranges; none, if somebody has just deleted it or put an older copy in its place."""
         try:
             return await self._log.read(after)
         except (InputError, StreamNotFound):

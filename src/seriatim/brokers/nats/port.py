@@ -1,4 +1,4 @@
-"""JetStream as one machine sees it: what it sends to the broker, carried to streams and subjects and answered.
+"""JetStream as one machine sees it: its messages to the broker are carried to streams and subjects, and answered.
 
 Appending, slots, listening and the rest each have a file of their own; this one knows which message goes where.
 """
@@ -236,7 +236,7 @@ class JetStreamPort(Port):
             self._beginning = asyncio.get_running_loop().create_task(self._compare(message))
 
     async def _compare(self, message: Begin) -> None:
-        """Fence earlier lives, and tell what is kept of this node."""
+        """Fence earlier lives, and report what is kept of this node."""
         try:
             begun = Begun(message.epoch, message.epoch)
             if self._broker.mode == "log":
@@ -288,7 +288,7 @@ class JetStreamPort(Port):
             self._removing.discard(message.topic)
 
     def _on_staged(self, message: Payload) -> None:
-        """What comes while nothing is read is left out: the finished stamp is read when it goes on."""
+        """Stages that come while nothing is read are left out: the finished stamp is read when reading continues."""
         assert isinstance(message, Staged), "nothing else is told there"
         if not self._paused and message.topic not in self._held:
             self._deliver(message)

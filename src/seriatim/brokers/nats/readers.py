@@ -5,7 +5,7 @@ of messages is asked for, and none while paused, so a slow subscriber costs the 
 Every message carries its place in the stream and its place among what the consumer has sent. A hole in the latter means
 that something got lost on the way. Then the reader begins again, with a new consumer, after the last message it handed
 on. The same happens when the connection was lost, when the server says that the consumer is gone, and when it is silent
-longer than its heartbeat. A reader that begins again fails if the stream was deleted and made anew (identity.py).
+longer than its heartbeat. A reader that begins again fails if the stream was deleted and created again (identity.py).
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class Reader:
         if self._subject is not None:
             config["filter_subject"] = self._subject
         await api.create_consumer(self.stream, name, config)
-        answer = await api.info(self.stream)  # afterwards: a stream that is made anew from here on has no such consumer
+        answer = await api.info(self.stream)  # afterwards: a stream that is created from here on has no such consumer
         known = Sighting(self._created, stored_at(self._stored_at))
         if (problem := difference(answer, self.position - 1, known)) is not None:
             api.delete_consumer(self.stream, name)

@@ -1,10 +1,10 @@
 """Removing a topic on a JetStream server: its log, its stamps and its slots, so that nothing is left by halves.
 
-Each step can be repeated, in this order. The log is *sealed*, so that nobody is told that an event is stored which is
-then deleted. If it holds more than the home has numbered, the home is told, and asks again later. Then the stamps go,
-except for one message that says how far they went (`Seriatim-Removed`): whoever makes the log anew begins behind that.
-Log and slots are deleted last. A log with events that is not sealed, although the stamps have ended, is a new one that
-was made since an earlier attempt: it stays.
+Each step can be repeated, in this order. The log is *sealed*, so that nobody learns that an event is stored which is
+then deleted. If it holds more than the home has numbered, the home is told so, and asks again later. Then the stamps
+are deleted, except for one message that says how far they went (`Seriatim-Removed`): a log that is created later begins
+after that. Log and slots are deleted last. A log with events that is not sealed, although the stamps have ended, is a
+new one that was made since an earlier attempt: it stays.
 
 A stream of somebody else is never changed, and never deleted: its owner does that, before or afterwards.
 """

@@ -1,4 +1,5 @@
-"""Accepting a log that was deleted and made anew: it goes on where the old one ended, and says which one it continues.
+"""Accepting a log that was deleted and created again: it continues where the old one ended, and says which one it
+continues.
 
 The numbers of the new stream are moved first, then it is marked. In between it is refused as before. Each step may be
 repeated: nothing behind `first` is ever removed.
@@ -16,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 async def renew(message: Renew, streams: Streams, stream: str, known: Iterable[str]) -> Renewed:
-    """Let the log of a topic go on at `message.first`. `known`: when its streams of before were created."""
+    """Let the log of a topic continue at `message.first`. `known`: when its earlier streams were created."""
     api, first, before = streams.api, message.first, [each for each in known if each]
     try:
         answer = await api.info(stream)

@@ -1,6 +1,6 @@
 """Publishes archived events again, in their order, each once, however often it is interrupted.
 
-*Into a stream of its own* (the default). All events of the replay `prefix` go to one stream, on the subjects
+*Into a separate stream* (the default). All events of the replay `prefix` go to one stream, on the subjects
 `<prefix>.<topic>`. Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost
 on the way takes down those sent behind it. Then the end of the stream is read, and the rest is sent again. The stream
 is also the record of progress: its last message says how far the replay is.
@@ -115,7 +115,7 @@ class NatsReplay:
             place = None
         if headers.get(REPLAYED) != self._digest or place is None:
             fix = f"choose another prefix, or remove the stream {self._stream}"
-            raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds something else", fix)
+            raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds other messages", fix)
         return Reached(place, info.state.messages)
 
     async def _create(self) -> None:
@@ -173,7 +173,7 @@ class NatsReplay:
             first = self._window[0].event
             raise TimedOut(
                 f"the server has stored nothing for {self._patience_s:g} s; {first.topic} {first.event_id} was next; "
-                "start the replay again, and it goes on there"
+                "start the replay again, and it continues there"
             )
 
     def _send(self, sent: _Sent) -> None:
@@ -220,7 +220,7 @@ class NatsReplay:
                 self._on_stored(place, self.stored)
 
     async def _send_again(self) -> None:
-        """Send again what was not stored, or may not have been. Called when all answers are in."""
+        """Send messages again that were not stored, or may not have been. Called when all answers are in."""
         try:
             if self._prefix is not None:
                 found = await self._end_of_stream()

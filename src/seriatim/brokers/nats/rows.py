@@ -1,8 +1,8 @@
 """Rows of a client's log in a JetStream stream: in their order, each once, and never in the way of events.
 
-One message is under way at a time. It has an id of its own and is repeated until the server has it, so rows neither
-change places nor come twice. Rows that come meanwhile go into the next message. The waiting bytes are bounded; more
-rows are refused, as on a full disk.
+One message is under way at a time. It has its own id and is repeated until the server has it, so rows are neither
+reordered nor stored twice. Rows that come meanwhile go into the next message. The waiting bytes are bounded; more rows
+are refused, as on a full disk.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A NATS server of our own, as a child process: for `seriatim up`, for demos, tests and measurements.
 
-It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so nobody else can take
-it in between. What it logs is kept beside its data and is quoted when it does not start. Two servers on one folder
-would lose what they acknowledge, so the server inherits a locked file and keeps it for as long as it lives.
+It listens on 127.0.0.1 only. The server picks a free port itself and writes it to a file, so nobody else can take the
+port in between. Its log is kept beside its data, and quoted if it does not start. Two servers on one folder would lose
+acknowledged messages, so the server inherits a locked file and keeps it for as long as it lives.
 
     async with NatsServer() as server:                      with NatsServer() as server:
         await nats.connect(server.url)                          print(server.url)
@@ -115,7 +115,7 @@ class NatsServer:
         logger.info("nats server started: url=%s pid=%s folder=%s", self.url, process.pid, self.folder)
 
     def kill(self) -> None:
-        """End it at once, as a power failure would end the process (the disk keeps what was written)."""
+        """End it immediately, as a power failure would end the process (the disk keeps what was written)."""
         if self._process is not None:
             _kill(self._process)
             self._process = None

@@ -1,10 +1,10 @@
-"""Stages: stamps as far as they are, told by a node on plain subjects and kept nowhere.
+"""Stages: unfinished stamps, which a node publishes on plain subjects and which nobody keeps.
 
-A node publishes on a subject of its own for each topic; a subscriber listens to the one node that is enough for it. A
+A node publishes on its own subject for each topic; a subscriber listens to the one node that is enough for it. A
 message that gets lost costs time and nothing else, because the finished stamp follows in the stream. Therefore a node
 does not wait for the server, and a subscriber that is not permitted to listen does without.
 
-*Forgeries.* Only sequencers may publish on these subjects. Whoever may make consumers may have one deliver to any
+*Forgeries.* Only sequencers may publish on these subjects. A user that may create consumers may let one deliver to any
 subject, but such a message has the subject of the stream it comes from.
 
 The ports of one connection share a subscription.
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Attended(Struct, eq=False):
-    """One subject, and who wants what is told there."""
+    """One subject, and its listeners."""
 
     topic: Topic
     node: Node
@@ -36,7 +36,7 @@ class Attended(Struct, eq=False):
 
 
 class Stages:
-    """What nodes tell on one connection, and what is heard on it."""
+    """The stages that are published and heard on one connection."""
 
     def __init__(self, link: NatsLink, names: Names, topic_names: TopicNames) -> None:
         self._link = link
@@ -91,4 +91,4 @@ class Stages:
             deliver(staged)
 
     def _refused(self, error: RequestRefused) -> None:
-        logger.warning("stamps are not heard in stages, so notifications may be later: reason=%s", error)
+        logger.warning("stages cannot be received, so notifications may be later: reason=%s", error)

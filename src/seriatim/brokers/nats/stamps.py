@@ -4,15 +4,15 @@ Per topic one message is under way; stamps that come meanwhile go into the next 
 per round trip. Every message says which message of the *stream* it follows (`Nats-Expected-Last-Sequence`): one home
 writes it, so a repeat is refused however late it comes, and so is whatever another process writes. When it is not known
 whether a message has arrived (no answer, a new process), the end of the stream and the last stamp of the topic are read
-back: what it covers is kept. For that to be true a stamp is written only after its predecessor; one that comes too
-early waits for it, since homes repeat what is not kept.
+back: the numbers that it covers are kept. For this to hold, a stamp is written only after its predecessor; one that
+comes too early waits for it, since homes repeat stamps that are not kept.
 
-*A life begins* with a message of its own (subject `$begun`, the epoch is its body). Whatever an earlier life still
-writes expects another end of the stream, and is refused: it looks why, finds the later epoch, and is told (`Begun`). So
+*A life begins* with a message of its own (subject `$begun`, the epoch is its body). Every message of an earlier life
+expects another end of the stream, and is refused; that life then finds the later epoch and learns why (`Begun`). So
 what a life reads of its stamps after that message is all there will ever be of those before.
 
 *A topic moves away*: behind all its stamps comes a mark that names its next home (channels.py), which stamps on, on its
-own channel. If the topic comes back, its stamps go on behind the mark, with a hole before them.
+own channel. If the topic comes back, its stamps continue after the mark, with a hole before them.
 
 Every message also says, in the header `Seriatim-Log`, when the log was created whose events are stamped. So a home that
 starts again, and a subscriber that comes back, knows its numbers from those of another log of the same name.
@@ -53,7 +53,7 @@ ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 READ_TOGETHER = 256  # topics whose last stamps are asked for at once
 LOG = "Seriatim-Log"
-NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
+NOTICED_S = 60.0  # within this time a home has noticed that a log was created again, and stamps no more
 
 
 class Lane(Struct):
@@ -191,7 +191,7 @@ class StampChannel:
         self._lanes.setdefault(topic, Lane()).log = log
 
     async def end(self, topic: Topic, last: Number, epoch: int) -> None:
-        """Forget the stamps of a topic, except how far they went: a log that is made anew goes on behind that.
+        """Forget the stamps of a topic, except how far they went: a new log continues after that.
 
         Call it when all of them are kept. ConnectionFailed: try again; it may be done already, or in part.
         """
@@ -304,7 +304,7 @@ class StampChannel:
             lane.too_early_since = now
         if now - lane.too_early_since < PREDECESSOR_S:
             return False
-        text = "stamps missing on the stamp channel, going on without them: topic=%s kept_to=%s next=%s"
+        text = "stamps missing on the stamp channel, continuing without them: topic=%s kept_to=%s next=%s"
         logger.error(text, early.topic, lane.kept_to, early.first)
         return True
 
@@ -342,7 +342,7 @@ class StampChannel:
             self._pump(topic, lane)
 
     def _find_end(self) -> None:
-        """Read where the stream ends once nothing is under way, and whether a later life has begun; then go on."""
+        """Read where the stream ends once nothing is under way, and whether a later life has begun; then continue."""
         if self._under_way or (self._finding_end is not None and not self._finding_end.done()):
             return
         self._finding_end = asyncio.get_running_loop().create_task(self._read_end())
@@ -369,7 +369,7 @@ class StampChannel:
             return await self._look(stream)
         except StreamNotFound:
             self._streams.forget_other(stream)
-            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
+            raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
 
     def _give_up(self, lane: Lane, batch: list[Stamped], error: SeriatimError) -> None:
         """Give up stamps that the server refuses; the machine may try again.
@@ -407,7 +407,7 @@ class StampChannel:
             last = await self._streams.api.message(stream, {"last_by_subj": subject})
         except StreamNotFound:
             self._streams.forget_other(stream)
-            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
+            raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
         lane.kept_to, lane.mark, lane.is_ended = 0, None, False
         if last is not None:
             lane.is_ended = is_end(last)

@@ -284,7 +284,7 @@ class Streams:
                 if found is None and not await self._create({**self._config(stream, [subject]), **made_with}):
                     found = (await self.api.info(stream)).config
                 if found is not None and (problem := _problem_with(found, subject, additions)) is not None:
-                    fix = "change it, or delete it and what it holds; then it is made again"
+                    fix = "change it, or delete it with its messages; then it is created again"
                     raise InputError(f"stream {stream}", f"it was made by somebody else and {problem}", fix)
             self._others.add(stream)
         return stream

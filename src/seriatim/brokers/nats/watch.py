@@ -3,8 +3,8 @@
 A topic at rest has an *alarm*: a subscription to its subject that ends with the first message. When it rings, the
 server is asked where the log ends. The home is told, and stamps the range. Only then is the question asked again, so
 whatever has arrived meanwhile is one range; if the home tells the stamp in stages, its first stage is enough. While a
-log keeps growing there is no alarm, just one question per round. When nothing is new the alarm is set, and the question
-is asked once more, because something may have come in between.
+log keeps growing there is no alarm, just one question per round. When there is nothing new, the alarm is set, and the
+question is asked once more, because an event may have come in between.
 
     rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped, Staged──▶ asking …
       ▲               │ nothing new: set the alarm, ask once more
@@ -21,9 +21,9 @@ the message along and does not say what was trimmed. So it is asked while messag
 then.
 
 An alarm rings when a message is *published*, which can be a moment before it is in the log. So a question that finds
-nothing after an alarm is repeated a few times. What gets lost on the way is found by a slow round of questions. A log
-that was deleted and made anew is reported and not numbered (identity.py), until it is the old one again or is accepted;
-while it grows this is noticed within a second, and at rest when the server tells of it.
+nothing after an alarm is repeated a few times. A slow round of questions finds messages that were missed. A log that
+was deleted and created again is reported and not numbered (identity.py), until it is the old one again or is accepted;
+while it grows this is noticed within a second, and at rest when the server reports it.
 """
 
 import asyncio
@@ -272,7 +272,7 @@ class Watcher:
         if self._closed or each.dropped:
             return
         if reply is None:
-            if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
+            if self._link.is_up:  # no answer in time; without a connection everything starts over when there is one
                 self._ask_soon(each, RETRY_S)
         elif isinstance(reply, RequestRefused):
             self._refuse(each, reply)
@@ -306,7 +306,7 @@ class Watcher:
             self._break(each, AnotherLog(what, state.messages))
             return
         if each.broken:
-            logger.info("log is the one it was again: topic=%s stream=%s", each.topic, each.stream)
+            logger.info("log is the original one again: topic=%s stream=%s", each.topic, each.stream)
             each.broken, each.answer_due = "", True
         each.known = Sighting(answer.created, state.last_ts)
         self._stamps.name_log(each.topic, each.known)

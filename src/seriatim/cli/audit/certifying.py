@@ -29,7 +29,7 @@ certificate_options = add_options(
     click.option(
         "--certificate-only",
         is_flag=True,
-        help="With --order-log: nothing but that, which is faster. It judges per-topic, tno and acyclic.",
+        help="With --order-log: make only this comparison, which is faster. It judges per-topic, tno and acyclic.",
     ),
 )
 
@@ -42,7 +42,7 @@ def check_certificate(options: dict[str, Any], guarantees: tuple[str, ...]) -> N
         return
     if options["follow"]:
         fix = "follow without it, and compare with the order log when the run is over"
-        raise InputError("--order-log", "a run that is followed has no end, and its order log neither", fix)
+        raise InputError("--order-log", "a run that is followed has no end, and neither has its order log", fix)
     if options["certificate_only"]:
         for name in guarantees:
             if name not in CERTIFIED:

@@ -166,7 +166,7 @@ def _audit(
 
 def _audited(history: History, limit: int) -> tuple[Report, bool]:
     if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
-        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far")
+        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C prints what is known so far")
     auditor = Auditor(history, limit)
     try:
         auditor.run()
@@ -194,7 +194,7 @@ def _audit_on_spark(
         from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
         from seriatim.pipeline.logs import history_of, read_order, read_tables, write_table
 
-        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+        session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         _tell(began, "reading")
         tables = read_tables(session, path, mapping)
         order_log = options["order_log"]

@@ -22,9 +22,11 @@ _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m)$")
 
 follow_options = add_options(
     click.option("--follow", is_flag=True, help="Audit PATH while it is written: a folder, or nats://… (Spark)."),
-    click.option("--checkpoint", metavar="URI", help="With --follow: where to go on from after a stop."),
+    click.option(
+        "--checkpoint", metavar="URI", help="With --follow: where to record progress, to continue after a stop."
+    ),
     click.option("--trigger", default="5s", metavar="TIME", help="With --follow: how often to look."),
-    click.option("--once", is_flag=True, help="With --follow: take what is there, then end."),
+    click.option("--once", is_flag=True, help="With --follow: read what is there, then end."),
     click.option(
         "--window",
         type=click.IntRange(min=1),
@@ -45,7 +47,7 @@ def check_follow(context: click.Context, path: str, options: dict[str, Any]) -> 
         return
     for name in ("checkpoint", "trigger", "once", "window"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise InputError(f"--{name}", "means something with --follow only", "add --follow, or leave it out")
+            raise InputError(f"--{name}", "works only with --follow", "add --follow, or leave it out")
     if kind_or_none(path) is not None:
         fix = "add --follow --once --checkpoint DIR, or archive it first: seriatim archive"
         raise InputError(shown(path), "a log on a broker has no end", fix)
@@ -64,7 +66,9 @@ def follow(
 ) -> Report:
     """Follow until interrupted, or with --once until all existing rows are read. Then report."""
     if not options["checkpoint"]:
-        raise InputError("--follow", "needs --checkpoint", "give a folder or URI that stays: a restart goes on there")
+        raise InputError(
+            "--follow", "needs --checkpoint", "give a folder or URI that persists: a restart continues there"
+        )
     trigger_ms = milliseconds(options["trigger"])
     with session_of(options, "audit") as session:
         from seriatim.pipeline.follow import Follower, FollowOptions, WindowOptions, follow_deliveries
@@ -83,7 +87,7 @@ def follow(
         query = follower.start(deliveries)
         try:
             follower.wait(query)
-        except KeyboardInterrupt:  # a good end: the next start goes on from the checkpoint
+        except KeyboardInterrupt:  # an orderly end: the next start continues from the checkpoint
             pass
         finally:
             query.stop()

@@ -1,4 +1,4 @@
-"""What `seriatim audit` reads and with what: the options for logs of other systems, and the choice of the engine.
+"""The input of `seriatim audit`: the options for logs of other systems, and the choice of the engine.
 
 It imports no Spark: a small file is audited without it.
 """
@@ -37,7 +37,7 @@ engine_option = click.option(
     "--engine",
     type=click.Choice(["auto", "python", "spark"]),
     default="auto",
-    help="What reads and judges logs: plain Python or Spark. auto: Spark if they are large or Parquet.",
+    help="Read and judge logs with plain Python or Spark. auto: Spark if they are large or Parquet.",
 )
 
 # The options that make a `ColumnMapping`; `mapping_of` takes them.
@@ -51,15 +51,13 @@ mapping_options = add_options(
         metavar="COLUMN",
         help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
     ),
-    click.option(
-        "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
-    ),
+    click.option("--trust-order", is_flag=True, help="Trust --order-by even if the lines of a file contradict it."),
     click.option(
         "--subscriber-from",
         type=click.Choice(["file"]),
-        help="Instead of a column: every file is one subscriber's, called what the file is called.",
+        help="Instead of a column: every file belongs to one subscriber, named like the file.",
     ),
-    click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
+    click.option("--topic-value", metavar="NAME", help="Instead of a column: all events have this topic."),
     click.option(
         "--map",
         "maps",
@@ -67,7 +65,7 @@ mapping_options = add_options(
         metavar="FIELD=COLUMN",
         help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
     ),
-    click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
+    click.option("--run", metavar="NAME", help="Only rows of this run, if there is a column `run`."),
 )
 
 

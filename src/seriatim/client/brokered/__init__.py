@@ -1,1 +1,1 @@
-"""What tree and atoms share: a broker carries the events, and a cluster behind it orders them."""
+"""The common part of tree and atoms: a broker carries the events, and a cluster behind it orders them."""

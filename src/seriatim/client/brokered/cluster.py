@@ -52,7 +52,7 @@ class Cluster(Protocol):
 
 
 class Connection(Struct, frozen=True):
-    """What the sources of one session share."""
+    """The state that the sources of one session share."""
 
     cluster: Cluster
     network: Network

@@ -129,7 +129,8 @@ async def _connect(broker: Broker, settings: Settings) -> None:
 
 
 def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:
-    """What everybody must use alike on the broker. An option in the URL that says something else is a mistake."""
+    """The options of the broker that all processes must agree on. An option in the URL that says something else is a
+    mistake."""
     layout, buckets = description.broker_options, description.buckets or None
     shared = kind_of(settings.url).cluster_options(description.cluster, buckets, layout)
     shared.pop("cluster", None)  # the application has named it
@@ -208,7 +209,7 @@ async def find_description(broker: Broker, settings: Settings) -> ClusterDescrip
 
 
 def check_description(description: ClusterDescription, settings: Settings) -> None:
-    """Whether the cluster is what the application asked for."""
+    """Check that the cluster is what the application asked for."""
     if settings.order != description.order and (settings.order is not None or description.order == "atoms"):
         keeps = {"global": "keeps global order", "pairwise": "keeps pairwise order", "atoms": "orders by atoms"}
         fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
@@ -226,7 +227,7 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
         instead = "" if description.order == "atoms" or not settings.causal else "; own_order=True keeps it for one bus"
         raise InputError("causal", problem, f"leave it out, or use another cluster{instead}")
     if description.token_needed and settings.token is None:
-        raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
+        raise InputError("token", f"the sequencers of {description.cluster} require one", "connect(token=...)")
 
 
 def without_password(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What the application of one bus was given early: what the bus publishes then comes behind it.
+"""The events that the application of one bus was given early: later publications of the bus come after them.
 
 A subscription on a tree of several nodes may be notified of an event before its stamp is finished. Once the application
 has the event, whatever it publishes on this bus may be a reaction, so it waits until that stamp is finished
@@ -13,7 +13,7 @@ from seriatim.client.inbox import Inbox
 from seriatim.model import Number, Topic
 from seriatim.protocols.with_broker import StampedTo
 
-UNREAD_MAX = 4_096  # early events in one inbox that are told from those that were read
+UNREAD_MAX = 4_096  # early events in one inbox that are distinguished from those that were read
 
 
 class Early:
@@ -40,7 +40,7 @@ class Early:
             self._unread.remove(unread)
 
     def behind(self) -> dict[Topic, Number]:
-        """What the bus publishes now comes behind these numbers."""
+        """Events that the bus publishes now come after these numbers."""
         for unread in self._unread:
             unread.give_what_was_read()
         return dict(self._given)

@@ -1,11 +1,12 @@
-"""What feeds a subscription: its machine, the driver, the port to the broker.
+"""The feed of a subscription: its machine, the driver, the port to the broker.
 
-Notices of the driver go into the inbox. If the application lags, the broker is asked to pause, and to go on when half
-of what waited is read. While a change is under way it is never paused, since the change needs the broker's answers.
+Notices of the driver go into the inbox. If the application lags, the broker is asked to pause, and to continue when
+half of the waiting events are read. While a change is under way it is never paused, since the change needs the broker's
+answers.
 
-What has come and cannot be notified yet (a sequencer is away, a topic is slow) is bounded too. No more events are read
-of topics whose next event is here already; those whose next event is missing are read on. The first in order of all
-that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.topics_ahead`.)
+Events that have come and cannot be notified yet (a sequencer is away, a topic is slow) are bounded too. No more events
+are read of topics whose next event is here already; those whose next event is missing are read on. The first in order
+of all that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.topics_ahead`.)
 """
 
 import asyncio
@@ -127,7 +128,7 @@ class Feed:
         self._driver.start()
 
     def end(self, error: BaseException) -> None:
-        """End at once: what was given and not taken is not handed out any more."""
+        """End immediately: events that were not taken are no longer handed out."""
         self._driver.end(error)
         self._fail(error)
 
@@ -204,7 +205,7 @@ class Feed:
     # ── back-pressure ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def regulate(self) -> None:
-        """Pause the broker, or let it go on."""
+        """Pause the broker, or let it continue."""
         room = self._inbox.room
         if self.is_paused:
             if room.is_half_free or self._goal is not None:
@@ -215,7 +216,7 @@ class Feed:
             self._port.pause()
 
     def _relieve(self) -> None:
-        """Stop reading topics whose events could only wait; go on when half of what may wait does."""
+        """Stop reading topics whose events could only wait; continue when only half of the allowed events wait."""
         share = self.view.share(self._limits)
         if share <= 1.0 and not self._blocked:
             return
@@ -231,7 +232,7 @@ class Feed:
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> list[HeldEvent]:
-        """What is held back, waiting for what."""
+        """The events that are held back, and what each waits for."""
         now = self._clock.now_ms()
         return [HeldEvent(self.address, each, (now - each.since) / 1000.0) for each in self.view.waits()]
 
@@ -244,10 +245,10 @@ class Feed:
         return (self._clock.now_ms() - since) / 1000.0 if since is not None else 0.0
 
     def notes(self) -> list[str]:
-        """What else is worth knowing, in sentences."""
+        """Other notes, in sentences."""
         notes = [
             f"{topic} {answer.number} is {answer.state}: this wait does not end by itself; "
-            "subscribe with gaps=GapPolicy.skip() to go on behind it"
+            "subscribe with gaps=GapPolicy.skip() to continue after it"
             for topic, answer in sorted(self.stuck.items())
         ]
         notes += self.view.explain()

@@ -1,7 +1,7 @@
 """The interface of the machines that outbox and feed run, for every protocol.
 
-All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. What differs
-is behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
+All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. The
+differences are behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
 """
 
 from abc import ABC, abstractmethod
@@ -61,7 +61,7 @@ class SubscriberView(ABC):
 
     @property
     def wanted(self) -> frozenset[Topic]:
-        """What will be held when the changes that wait for their turn are made, too."""
+        """The topics that will be held when the waiting changes are made, too."""
         return self.topics
 
     @abstractmethod
@@ -92,7 +92,7 @@ class SubscriberView(ABC):
         return frozenset()
 
     def waits(self) -> list[Waiting]:
-        """The messages that wait, one by one, where that is known."""
+        """The waiting messages, individually, if they are known."""
         return []
 
     def oldest_since(self) -> float | None:
@@ -101,11 +101,11 @@ class SubscriberView(ABC):
 
     @property
     def past(self) -> tuple[Position, Position] | None:
-        """The last position of the past that was told, and where it ends as far as that is known. None: it is live."""
+        """The last notified position of the past, and its end, if that is known. None: it is live."""
         return None
 
     def explain(self) -> list[str]:
-        """What else is worth knowing, in sentences."""
+        """Other notes, in sentences."""
         return []
 
     @property

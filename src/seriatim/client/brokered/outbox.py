@@ -5,8 +5,8 @@ There is no delay: a single event is sent at once, as a plain message. Where the
 counts, there is one line for all topics. This is the only place where events gather: the machine below has one message
 of a topic at a time.
 
-The next message of a topic goes when the one before is stored. Callers are answered then, or, if they want to know that
-their event has its place in the order, a little later: until then the message is *unplaced*.
+The next message of a topic is sent when the previous one is stored. Callers are answered then, or, if they want to know
+that their event has its place in the order, a little later: until then the message is *unplaced*.
 
 Every event has a deadline. An event that is still queued then was never sent. An event in a message under way may or
 may not be on the broker, and TimedOut says so; an unplaced one is. A message is given up when no caller waits for it.
@@ -66,7 +66,7 @@ HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and
 
 
 class Lane(Struct, eq=False):
-    """What gathers for one topic (with `own_order`: for all of them), and what is under way."""
+    """The waiting events of one topic (with `own_order`: of all topics), and the message under way."""
 
     queue: deque[Pending] = field(default_factory=deque)
     under_way: "UnderWay | None" = None
@@ -137,7 +137,7 @@ class BrokerOutbox(Outbox):
         """Stop. Events that are not published fail."""
         for unplaced in self._all_unplaced():
             self._fail(unplaced.events, Closed(f"the bus was closed; {_known(unplaced)}"))
-        self.end(Closed("the bus was closed before the broker had confirmed this event; whether it has it is unknown"))
+        self.end(Closed("the bus was closed before this event was confirmed; whether the broker has it is unknown"))
         self._switchboard.unplug(self.name)
         await self._driver.stop()
         await self._port.close()
@@ -189,7 +189,7 @@ class BrokerOutbox(Outbox):
         self._deadline = None
 
     def _flush(self, lane: Lane) -> None:
-        """Make a message of what has gathered, if none is under way."""
+        """Make a message from the gathered events, if none is under way."""
         lane.scheduled = False
         if lane.under_way is not None or not lane.queue or self._closed is not None:
             return
@@ -293,7 +293,7 @@ class BrokerOutbox(Outbox):
         """Whether events have their place cannot be known. Those that wait for it fail; the next one tries again."""
         self._driver.deliver(APPLICATION, Unfollow(topic))
         for unplaced in self._unplaced.pop(topic, ()):
-            problem = f"{_known(unplaced)}, and when it has one cannot be known: {error}"
+            problem = f"{_known(unplaced)}, and when it gets one cannot be known: {error}"
             self._fail(unplaced.events, RequestRefused(f'{problem}; confirm="stored" does not ask for it'))
 
     def _withdraw(self, under_way: UnderWay) -> None:
@@ -376,7 +376,7 @@ class BrokerOutbox(Outbox):
     def _sweep_message(self, under_way: UnderWay, now: float) -> None:
         topic = under_way.events[0].topic
         reason = f"waited {self._timeout_s} s for the broker to confirm an event of {topic}"
-        self._sweep_events(under_way, now, f"{reason}; whether it has it is unknown{self._why(topic)}")
+        self._sweep_events(under_way, now, f"{reason}; whether the broker has it is unknown{self._why(topic)}")
         if under_way.unanswered == 0:
             self._withdraw(under_way)
             self._settle(under_way, TimedOut("given up"))
@@ -431,6 +431,6 @@ class BrokerOutbox(Outbox):
 
 
 def _known(unplaced: UnderWay) -> str:
-    """What is known of an event that has no place yet."""
+    """The known facts about an event that has no place yet."""
     topic = unplaced.events[0].topic
     return f"the event is stored as {topic} {unplaced.number}, and has no place in the order yet"

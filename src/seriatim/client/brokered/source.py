@@ -2,7 +2,7 @@
 
 Names and ordered topics: where several names share one ordered topic on the broker (a bucket), the source holds the
 bucket and hands out only the names it was asked for. Adding a second name of a bucket needs no sequencer, only a broker
-that keeps what is published under it.
+that keeps events under the name.
 """
 
 import asyncio
@@ -275,7 +275,7 @@ class BrokerSource(Source):
         return name in self._names
 
     def on_changed(self, changed: Changed) -> None:
-        """A change of topics is complete. If it begins in the past, nothing from before it is handed out any more."""
+        """A change of topics is complete. If it begins in the past, nothing from before that is handed out any more."""
         if changed.in_past:
             self._pasts += 1
             self.live.clear()

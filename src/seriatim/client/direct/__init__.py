@@ -1,1 +1,1 @@
-"""What peers and overlay share: events come directly, without sequencers and journals."""
+"""The common part of peers and overlay: events come directly, without sequencers and journals."""

@@ -24,7 +24,7 @@ from seriatim.runtime.net.wire import VERSION, Hello, Refusal
 
 
 class Attachment:
-    """`told` gets what the machine tells its application, in order; `forgotten` gets the reason, once."""
+    """`told` gets the machine's notifications for its application, in order; `forgotten` gets the reason, once."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Attachment:
         return [f"{name} is not connected: {story}" for name, story in self._dialer.problems().items()]
 
     def waits(self) -> list[str]:
-        """What the broker has not acknowledged."""
+        """The commands that the broker has not acknowledged."""
         return self._node.explain()
 
     @property

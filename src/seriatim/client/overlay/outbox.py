@@ -21,7 +21,7 @@ TOPIC_HEADER = f"{HEADER_PREFIX}topic"
 
 
 class OverlayOutbox(DirectOutbox):
-    """What a client publishes, in the name under which its broker knows it."""
+    """The publications of a client, in the name under which its broker knows it."""
 
     unfinished = "are not in the broker's journal"
     late = "the broker has not confirmed"

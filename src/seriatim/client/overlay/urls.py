@@ -27,7 +27,7 @@ class OverlayUrl(Struct, frozen=True):
 
 
 class BrokerAt(Struct, frozen=True, kw_only=True):
-    """The broker to connect to, and what it reports about itself."""
+    """The broker to connect to, and its report about itself."""
 
     name: Address
     address: str

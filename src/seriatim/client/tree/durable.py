@@ -78,7 +78,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class Past(Struct):
-    """What a restarted subscription must know about its previous process."""
+    """The state of the previous process that a restarted subscription must know."""
 
     records: list[Record] = field(default_factory=list)
     count: int = 0  # `Done`s acknowledged since the beginning of the journal
@@ -131,7 +131,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def empty_snapshot(lived: Lived) -> bytes:
-    """The journal of a subscription that begins anew."""
+    """The journal of a subscription that starts over."""
     return encode_snapshot(Snapshot([], [], 0, (0, 0), Within(), None, lived))
 
 
@@ -193,7 +193,7 @@ class _Reading:
             past.acknowledged[self._key(self.open[0])] = index
 
     def _end_process(self) -> None:
-        """Forget what was not acknowledged, but remember what of it was taken.
+        """Forget unacknowledged events, but remember which of them were taken.
 
         If that goes back into the past, the subscription is not live yet.
         """
@@ -244,7 +244,7 @@ class DurableSubscriber:
         self._position: Position | None = None  # the same in the past
         if state.reading is not None:
             self._done, self._position = dict(state.reading.read_to), state.reading.told
-        self._earlier = 0  # of `_open`, so many are from before the latest beginning in the past
+        self._earlier = 0  # how many of `_open` are from before the latest beginning in the past
 
     @property
     def acknowledged(self) -> dict[Topic, Number]:

@@ -9,13 +9,13 @@ compared, and then one of these is true:
 - the process of the registered life answers, and this journal is a copy of its: `Taken`. (A journal that two processes
   share refuses one of them by itself.)
 
-*One at a time.* Who registers fences the life before, which is told. What is not told because it is cut off stops by
-itself: nothing is handed out or acknowledged longer than `TRUST_S` after the broker has confirmed the life. A life that
-continues a copy, while the one before has not ended, waits as long before it hands out anything. One that has the very
-journal of the life before does not: nobody else can have it.
+*One at a time.* A process that registers fences the previous life, which is told so. A life that is cut off, and so not
+told, stops by itself: it hands out and acknowledges nothing later than `TRUST_S` after the broker has confirmed it. A
+life that continues from a copy, while the previous one has not ended, waits that long before it hands out anything. One
+that has the very journal of the life before does not: nobody else can have it.
 
-*How far it is* is told to the broker every few seconds, for `seriatim durables` and for the comparison. So of a copy
-that is older by less than that, after a kill, what was acknowledged since comes again.
+*How far it is* is told to the broker every few seconds, for `seriatim durables` and for the comparison. So if a copy is
+older by less than that, after a kill, the events that were acknowledged since come again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from seriatim.model import Behind, ConnectionFailed, Fenced, Number, SeriatimErr
 
 logger = logging.getLogger(__name__)
 
-REPORT_S = 2.0  # how often it is told how far the application is, if it is further
+REPORT_S = 2.0  # how often the application's progress is reported, if there is any
 BEAT_S = 60.0  # … and if it is not
 TRUST_S = 6.0  # how long after a confirmation something may be handed out
 MARGIN_S = 1.0  # longer than clocks can differ in that time
@@ -48,10 +48,10 @@ REMOVED = "removed"  # the same: an operator has removed the subscription
 
 
 class DurableRecord(Struct, frozen=True):
-    """What is registered of a durable subscription.
+    """The registered state of a durable subscription.
 
     `epoch`: of its last life. `where`: process, host and journal. `acknowledged`: of each topic it holds, up to which
-    number. `told_at`: when it said so, in seconds. `is_ended`: the life ended in good order.
+    number. `told_at`: when it reported this, in seconds. `is_ended`: the life ended in an orderly way.
     """
 
     name: str
@@ -80,7 +80,8 @@ async def registered_durable(lives: Lives, name: str) -> DurableRecord | None:
 
 
 async def remove_registered(lives: Lives, name: str) -> None:
-    """Register a life that has ended and holds nothing. Who runs is fenced, and an earlier journal is refused."""
+    """Register a life that has ended and holds nothing. The running process is fenced, and an earlier journal is
+    refused."""
     claim = lives.claim("durable", name)
     try:
         last = await claim.look()
@@ -178,7 +179,7 @@ class DurableLife:
                 if not accept:
                     raise Behind(self._explained(problem, last))
                 is_anew = True
-                logger.warning("journal not used, the subscription begins anew: durable=%s reason=%s", name, problem)
+                logger.warning("journal not used, the subscription starts over: durable=%s reason=%s", name, problem)
         epoch = 1 + max([each.epoch for each in past.lives] + ([last.epoch] if last is not None else []), default=0)
         self._count = 0 if is_anew else past.count
         numbers = self._numbers({} if is_anew or last is None else _acknowledged(last))
@@ -193,7 +194,7 @@ class DurableLife:
         self._told, self._confirmed_at = numbers, asked_at
         if last is not None and not last.is_ended and not self._place.is_that_of(last):
             self._silent_until = self._loop.time() + TRUST_S + MARGIN_S
-            text = "waiting until the life before has stopped by itself: durable=%s seconds=%g before=%s"
+            text = "waiting until the previous life has stopped by itself: durable=%s seconds=%g before=%s"
             logger.warning(text, name, TRUST_S + MARGIN_S, last.where)
         return self
 
@@ -204,7 +205,7 @@ class DurableLife:
         self._task = self._loop.create_task(self._report())
 
     def reached(self, count: int) -> None:
-        """The journal has it that the application is so far."""
+        """The journal has recorded this progress of the application."""
         self._count = count
 
     def ends_for_good(self) -> None:
@@ -252,7 +253,8 @@ class DurableLife:
         await self._claim.close()
 
     async def _report(self) -> None:
-        """The broker hears at once what is held, and then every few seconds how far it is."""
+        """The broker hears immediately which topics are held, and then every few seconds how far the subscription
+        is."""
         told_at = -BEAT_S
         while not self._claim.lost.done():
             numbers, now = self._progress_numbers(), self._loop.time()
@@ -261,7 +263,7 @@ class DurableLife:
                     await self._claim.say(numbers)
                     self._told, self._confirmed_at, told_at = numbers, now, now
                 except SeriatimError as error:  # Fenced: `lost` is done
-                    text = "the broker was not told how far a subscription is: durable=%s reason=%s"
+                    text = "progress not reported to the broker: durable=%s reason=%s"
                     logger.debug(text, self._name, error)
             await asyncio.wait([self._claim.lost], timeout=REPORT_S)
 
@@ -279,10 +281,11 @@ class DurableLife:
         moment = datetime.fromtimestamp(last.numbers.get(TIME, 0) / 1000.0, UTC).isoformat(timespec="seconds")
         upto = ", ".join(f"{topic} {number}" for topic, number in sorted(_acknowledged(last).items()))
         return (
-            f"durable subscription {self._name!r} cannot go on with {here}: {problem}. Its last life was {last.where}, "
-            f"epoch {last.epoch}, and had acknowledged {upto} at {moment}. Nothing was delivered. Give it the journal "
-            "of that life; or subscribe under another name; or, if that journal is lost, begin anew under this name "
-            "with subscribe(accept=True), on the command line --accept, and with start=... if the past is to come again"
+            f"durable subscription {self._name!r} cannot continue from {here}: {problem}. Its last life was "
+            f"{last.where}, epoch {last.epoch}, and had acknowledged {upto} at {moment}. Nothing was delivered. "
+            "Give it the journal of that life; or subscribe under another name; or, if that journal is lost, start "
+            "over under this name with subscribe(accept=True), on the command line --accept, and with start=... if the "
+            "past is to come again"
         )
 
     def _fenced(self) -> Fenced:

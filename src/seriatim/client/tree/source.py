@@ -241,7 +241,8 @@ class DurableSource(TreeSource):
         return Explanation(told.held, down=self._network.down() if self._network is not None else [], notes=told.notes)
 
     async def take(self, count: int) -> list[Item]:
-        """Acknowledge what was handed out, take what is there, record both, and only then return it."""
+        """Acknowledge the events that were handed out, take those that are ready, record both, and only then return
+        them."""
         if self._life is not None:
             await self._life.confirm()
         if self.wishes.acknowledge == "next":
@@ -288,6 +289,6 @@ def remembered(durable: str, asked: Filter | None, past: Past) -> Filter | None:
     known = parse(past.where) if past.where is not None else None
     if asked is None or asked == known:
         return known
-    had = f"it goes on with {past.where!r}" if past.where is not None else "it was made without a filter"
+    had = f"it continues with {past.where!r}" if past.where is not None else "it was made without a filter"
     fix = "leave it out, give the same, or subscribe under another name"
     raise InputError("where", f"the durable subscription {durable!r} cannot have {str(asked)!r}: {had}", fix)

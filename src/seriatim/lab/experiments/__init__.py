@@ -1,4 +1,4 @@
-"""Experiments of the papers: what they state, and ours beside it. Pure Python; pipeline/sweep.py runs them on Spark."""
+"""Experiments of the papers: their results, and ours beside them. Pure Python; pipeline/sweep.py runs them on Spark."""
 
 from seriatim.lab.experiments.experiment import (
     Axis,

@@ -1,10 +1,10 @@
-"""What an experiment is: a grid of parameters, a function that runs one point of it, and what its paper states.
+"""An experiment: a grid of parameters, a function that runs one point of it, and the statements of its paper.
 
 An experiment knows nothing about where it runs. `run` is a pure function of parameters and seed, so a point is the same
 number in this process, in a child process and on a cluster; pipeline/sweep.py runs many of them as rows of a table.
 
-A measure named `share[3]` is a point of its own: the measure `share` at x = 3. This is for figures whose x axis is a
-part of the system (a server) and not a parameter.
+A measure named `share[3]` is a separate point: the measure `share` at x = 3. This is for figures whose x axis is a part
+of the system (a server) and not a parameter.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a paper states, as data with its citation, and how ours is compared with it.
+"""The statements of a paper, as data with their citations, and how our results are compared with them.
 
 A fact is judged on the results of all seeds: `within` its band, `outside`, or not measured when the grid that was run
 lacks its points. Where ours is outside, `reason` says why; docs/figures.md shows the experiment behind the reason.
@@ -89,7 +89,7 @@ def _sample(measure: str, where: Where, is_within: Callable[[float], bool]) -> J
 
 
 def means(measure: str, points: Sequence[Where], verdict: Verdict) -> Judge:
-    """Judge the means at these points, which `verdict` gets one by one."""
+    """Judge the means at these points; `verdict` gets them as separate arguments."""
     return lambda results: verdict(*(results.mean(measure, point) for point in points))
 
 

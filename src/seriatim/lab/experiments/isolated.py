@@ -1,7 +1,7 @@
-"""One run in a process of its own: a run that is slow, crashes or uses up all memory fails alone.
+"""One run in a separate process: a run that is slow, crashes or uses up all memory fails alone.
 
-The parent keeps a pipe to the child open; a child whose parent is gone sees its end and stops. What to run is the
-child's argument, and it answers on its standard output; both are JSON.
+The parent keeps a pipe to the child open; a child whose parent is gone sees its end and stops. The child gets the run
+as an argument, and answers on its standard output; both are JSON.
 """
 
 import json

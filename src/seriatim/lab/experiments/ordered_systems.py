@@ -4,9 +4,9 @@ Both are played by their own machines without links around them: there is neithe
 acknowledgements, which both have alike, are left out. Each has a broker in the middle of the network that hands events
 to the members; atoms also come without one, as in paper 004, where the last atom's host does it.
 
-What a protocol costs is metered, whatever the protocol is: a metered machine sends every message with the number of
-hops behind it. So how many messages one after the other an event needed is known where it is notified, without knowing
-what the messages mean.
+The cost of any protocol is metered in the same way: a metered machine sends every message with the number of hops so
+far. So how many messages one after the other an event needed is known where it is notified, without knowing what the
+messages mean.
 """
 
 from abc import ABC, abstractmethod
@@ -73,7 +73,7 @@ class Metered:
 
 
 class MeteredWorld:
-    """Machines on a topology, each at a router, and what was seen of every event."""
+    """Machines on a topology, each at a router, and the observations of every event."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -191,7 +191,7 @@ class Relay(Struct, frozen=True):
 
 
 class RelayBroker:
-    """A broker that hands on what it is given, in order."""
+    """A broker that forwards events in order."""
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()

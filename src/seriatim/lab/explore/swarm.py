@@ -1,7 +1,7 @@
 """Random exploration: many worlds, each walked once, each checked when it has come to rest.
 
 Every world has a safety phase, in which anything that its budgets allow may happen at any moment, and then a liveness
-phase without faults, after which everything owed must have arrived. No violation found is not a proof.
+phase without faults, after which every event must have arrived where it belongs. No violation found is not a proof.
 """
 
 import time
@@ -53,7 +53,7 @@ class Broken:
 
 @dataclass
 class SwarmResult:
-    """What was walked and what was found."""
+    """The walked worlds and the findings."""
 
     worlds: int = 0
     steps: int = 0

@@ -1,4 +1,4 @@
-"""What a run must not show. Each checker reads a history, trusts no machine, and answers with sentences.
+"""The violations that a run must not show. Each checker reads a history, trusts no machine, and answers with sentences.
 
 These are short on purpose: the auditor (seriatim.audit) is the fast and complete judge of logs; here stand the plain
 definitions, against which it can be compared.

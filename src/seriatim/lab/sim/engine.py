@@ -4,8 +4,8 @@ Everything that happens is an entry on one heap, `(time, tie, process, source, m
 so equal times keep the order in which they were asked for and a run depends on nothing but its seed. An entry without
 a source is a wake-up (no message) or an action of the world (a function).
 
-A message belongs to the process that its target address had when it was sent: what is under way to a process that
-dies is lost with it, and what is under way to a replaced process still reaches the replaced one.
+A message belongs to the process that its target address had when it was sent: a message under way to a process that
+dies is lost with it, and a message under way to a replaced process still reaches that process.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ RESTLESS_MAX = 1_000  # ticks of one process without any time passing
 
 
 class Counts(Struct):
-    """What the engine has done so far."""
+    """The work of the engine so far."""
 
     steps: int = 0  # messages and commands given to machines
     ticks: int = 0

@@ -22,8 +22,8 @@ class Link(Struct, frozen=True):
     """How messages travel. The default is a reliable connection: in order, exactly once.
 
     `loss`, `duplication` and `reordering` are probabilities per message; a reordered message is held back by up to
-    three further delays and may be overtaken. `holds`: what is sent into a partition waits for its end, as on a
-    connection that retransmits; otherwise it is lost.
+    three further delays and may be overtaken. `holds`: messages sent into a partition wait for its end, as on a
+    connection that retransmits; otherwise they are lost.
     """
 
     delay: Delay = LOCAL_NETWORK

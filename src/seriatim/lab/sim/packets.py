@@ -1,7 +1,7 @@
 """The delay model of papers 001 and 002 (§4): what one hop of a message takes, in units of time.
 
 A hop is processing + waiting + transmission + propagation. A node has one output queue, a copy for each target waits in
-it, and a copy is transmitted after the one before it. What the papers leave open, and what was chosen:
+it, and copies are transmitted one after the other. The papers leave some points open. Our choices:
 
 - **Processing is a delay, not a resource.** The papers name one queue, that of the output; a node that gets two
   messages at once processes both at once. It is counted on the way to the receiver, so it is part of every hop.
@@ -21,7 +21,7 @@ from seriatim.model import InputError
 
 
 class PacketDelays(Struct, frozen=True, kw_only=True):
-    """What a hop takes, without waiting. The papers' numbers; their other setting is a propagation of 1,000."""
+    """The duration of a hop, without waiting. The papers' numbers; their other setting is a propagation of 1,000."""
 
     processing: float = 1.0
     transmission: float = 1.0

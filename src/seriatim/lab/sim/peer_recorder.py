@@ -1,8 +1,8 @@
 """Writes down what peers of VCube-PS tell their applications, as the rows of model/records.py.
 
-Two things differ from a broker's log. Every life of a peer is a subscriber, and a publisher, of its own: a process that
-restarts knows nothing of what its predecessor was notified of. And every topic is a history of its own, because the
-protocol orders nothing across topics: judged together, two topics would be accused of what nobody promised.
+Two things differ from a broker's log. Every life of a peer is a separate subscriber and publisher, because a process
+that restarts does not know what its predecessor was notified of. And every topic is a separate history, because the
+protocol orders nothing across topics: judged together, two topics would show violations of promises that nobody made.
 """
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from seriatim.protocols.vcube.messages import Born, Subscribed, Unsubscribed
 
 
 class _Stay(Struct):
-    """What one life of a peer was told about one topic."""
+    """The notifications of one life of a peer about one topic."""
 
     position: int = 0  # its notifications so far
     sequence: int = 0  # its publications so far
@@ -23,9 +23,9 @@ class _Stay(Struct):
 class PeerRecorder:
     """Collects the histories of all topics while peers run; `histories` may be asked at any time.
 
-    `notified` is what a `Simulator` calls. What one peer tells must come in its order; peers may be mixed as you like.
-    An event is its publisher's own if it names the peer's address as `publisher`. It is then notified to that peer when
-    it is published, so its place in the peer's log says what the peer had seen.
+    `notified` is what a `Simulator` calls. The notifications of one peer must come in its order; those of different
+    peers may be mixed in any way. An event is its publisher's own if it names the peer's address as `publisher`. It is
+    then notified to that peer when it is published, so its place in the peer's log says what the peer had seen.
     """
 
     def __init__(self) -> None:

@@ -70,9 +70,9 @@ NEVER = float("inf")
 
 
 class Cost(Struct, frozen=True):
-    """What a message costs the machines at its two ends (paper 001 §4: 1 and 1, with a propagation delay of 100).
+    """The cost of a message for the machines at its two ends (paper 001 §4: 1 and 1, with a propagation delay of 100).
 
-    A machine takes its messages one by one, each for `processing_ms`. It has one output queue: copies for several
+    A machine handles one message at a time, each for `processing_ms`. It has one output queue: copies for several
     targets leave one after the other, each after `transmission_ms`. `waits` says of a message whether it takes a place
     in that queue; one that does not leaves `transmission_ms` after it was sent, whatever is before it. None: all wait.
     """

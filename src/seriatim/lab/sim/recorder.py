@@ -1,4 +1,5 @@
-"""Writes down what happened, as the rows of model/records.py. Knows no protocol: the worlds tell it what they see."""
+"""Writes down what happened, as the rows of model/records.py. It does not know any protocol: the worlds report to it
+what they see."""
 
 from collections.abc import Iterable, Mapping
 

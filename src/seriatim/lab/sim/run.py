@@ -1,7 +1,7 @@
 """Run a scenario: first with its faults, then healed, and say what went wrong.
 
 Safety: whatever happens, nobody sees another order, nothing twice, nothing that was not published. Liveness: once
-faults have ended, everything owed arrives within a bound; what does not is named, with what it waits for.
+faults have ended, every event arrives within a bound; an event that does not is named, with what it waits for.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ STEPS_MAX = 20_000_000  # per slice of time
 
 
 class Outcome(Struct, frozen=True):
-    """What a run has shown."""
+    """The outcome of a run."""
 
     scenario: Scenario
     history: History

@@ -1,7 +1,8 @@
-"""What happens in a run, as plain data, and how to draw it from a seed.
+"""The scenario of a run, as plain data, and how to draw it from a seed.
 
-A scenario is complete: it names every machine, every command and every fault with its time. Whatever is not fixed by
-the options is drawn from the seed, so a seed alone is a whole world; the same seed and options are the same scenario.
+A scenario is complete: it names every machine, every command and every fault with its time. Everything that the options
+do not fix is drawn from the seed, so a seed alone gives a whole world; the same seed and options give the same
+scenario.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""The sequencing tree in a simulated world: which machines there are, how they are connected, what they report."""
+"""The sequencing tree in a simulated world: its machines, how they are connected, and what they report."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -222,7 +222,7 @@ class TreeWorld:
         assert isinstance(subscriber, Subscriber)
         wanted, holds = self._wanted[name], subscriber.topics
         self._commands.pop(name, None)
-        self.recorder.joining(name, holds)  # the change that was under way goes on
+        self.recorder.joining(name, holds)  # the change that was under way continues
         if wanted != holds:
             self._change(name, frozenset(wanted - holds), holds - wanted)
 

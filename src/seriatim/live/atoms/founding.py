@@ -1,4 +1,4 @@
-"""The journal of a station: what it was founded with, and rebuilding the station from it.
+"""The journal of a station: its initial configuration, and rebuilding the station from the journal.
 
 A station's journal is valid only with the same stations, the same roles and the same order. Starting a station with
 others is refused.
@@ -59,7 +59,7 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
         was, is_now = getattr(then, name), getattr(now, name)
         if was != is_now:
             problem = f"the journal of {now.node} was written with {was!r}, not {is_now!r}"
-            raise InputError(name, problem, "configure that, or start anew: a new cluster name and empty journals")
+            raise InputError(name, problem, "configure that, or start over with a new cluster name and empty journals")
     create = partial(_station, then, options)
     machine = StationNode.restore(create, options.retry_ms, content.state, content.steps)
     return Rebuilt(machine, content.at_least, then)

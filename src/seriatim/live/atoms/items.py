@@ -58,7 +58,7 @@ class ItemPort:
         write = Write(topic, slot, {}, Event(id, topic, self._station, encode_item(item)))
         try:
             self._port.send(write)
-        except SeriatimError as error:  # a broker must not raise; if it does, the station goes on
+        except SeriatimError as error:  # a broker must not raise; if it does, the station continues
             self._refused(write, error)
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ class ItemPort:
                 JournalError(
                     f"the slot of {id} on the broker is filled with {message.event_id}, written by a station with "
                     f"another journal: the journal of {self._station} was lost, or belongs to another cluster. "
-                    "Restore it; or start anew, with empty journals on all nodes and a new cluster name"
+                    "Restore it; or start over, with empty journals on all nodes and a new cluster name"
                 )
             )
             return

@@ -18,7 +18,7 @@ class ServedStation(Served[LiveStation]):
 
     decoders = ATOMS
     reserved = (COORDINATOR,)
-    lost = "start anew, with empty journals on all nodes and a new cluster name"
+    lost = "start over, with empty journals on all nodes and a new cluster name"
 
     def make_host(self, journal: Journal) -> LiveStation:
         config, limits = self._config, self._config.limits

@@ -1,6 +1,6 @@
 """One file says what the overlay is: its brokers, their tree, how they order, who may connect.
 
-Every broker is given the same file (`overlay.toml`) and told its own name. The smallest one has the brokers and nothing
+Every broker is given the same file (`overlay.toml`) and its own name. The smallest one has the brokers and nothing
 else; the one without a parent is the root:
 
     [brokers]
@@ -11,7 +11,7 @@ A key is a field below, its description is both the help in an error and the row
 start at the file's folder.
 
 All brokers must be given the same tree and the same options. The digest of both is in every hello between them; a
-broker that was given something else is refused, and told what differs.
+broker with other values is refused, and told the difference.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
 
 
 class OverlaySecurity(SecurityFiles, frozen=True, kw_only=True):
-    """Who may be a client, and who a broker."""
+    """How clients and brokers are admitted."""
 
     broker_token_file: Annotated[str, about("the file with the token that all brokers share")] = ""
 

@@ -1,4 +1,4 @@
-"""The journal of a broker: what it was founded with, and rebuilding the broker from it.
+"""The journal of a broker: its initial configuration, and rebuilding the broker from the journal.
 
 Replaying a journal gives the same broker only with the neighbours and the order it was written with. Starting a
 broker with others is refused.

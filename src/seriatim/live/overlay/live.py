@@ -1,17 +1,17 @@
 """One broker of an overlay in this process: its machine, its journal, its connections.
 
-*Journal.* Every input is on disk before anything it causes is sent. So a broker that is killed goes on where it was:
+*Journal.* Every input is on disk before anything it causes is sent. So a broker that was killed continues where it was:
 with its routing table, and with every message that was not acknowledged.
 
 *Neighbours* that are not connected for a while are suspected: nobody waits for their answers until they are back.
 Messages for them are kept. *Clients* that are not connected for longer, or that read too slowly, are forgotten: their
 subscriptions end, and they are told so when they come back. A client says in its hello (epoch 1) that the broker must
-know it. A broker that has forgotten the client, or has lost its journal, says so, and the client starts anew.
+know it. A broker that has forgotten the client, or has lost its journal, says so, and the client starts over.
 
-*Old journals, second processes.* Every life has a later epoch than the one before, and its neighbours know which they
-have heard. A broker admits no client before each neighbour was heard, or is suspected. It ends with `Behind` when a
-neighbour knows of a later epoch, or of more than the journal holds (protocols/overlay/running.py), and with `Taken`
-when another process has its name and stays connected.
+*Old journals, second processes.* Every life has a later epoch than the previous one, and its neighbours know the latest
+that they have seen. A broker admits no client before each neighbour was heard, or is suspected. It ends with `Behind`
+when a neighbour knows of a later epoch, or of more than the journal holds (protocols/overlay/running.py), and with
+`Taken` when another process has its name and stays connected.
 
 *Connections.* The handshake is that of system_door.py; brokers must be given the same file, clients need not. Then a
 connection carries frames between its two ends; a frame in another name closes it.
@@ -48,7 +48,7 @@ BACKLOG_MAX = 20_000  # inputs that may wait for the journal before nothing more
 LOOKS = 4  # within the shortest time that is watched for
 NAME_CHARACTERS_MAX = 256
 FRAME_OVERHEAD_BYTES = 256 * 1024  # a filter, an id and what is around an event
-FORGOTTEN = b"forgotten"  # in a refusal: start anew
+FORGOTTEN = b"forgotten"  # in a refusal: start over
 
 
 class LiveBroker(SystemHost[BrokerNode, Founded]):
@@ -306,14 +306,14 @@ class BrokerListener(SystemListener):
     def _problem_with_broker(self, hello: Hello) -> Problem | None:
         host, name = self.host, hello.name
         if name == host.name:
-            return Problem("id", f"broker {name!r} is this process; two processes cannot have one id")
+            return Problem("id", f"broker {name!r} is this process; two processes cannot have the same id")
         if hello.digest != host.description.digest:
             return Problem("description", "its overlay or its options differ from those here")
         if name not in host.place.children:
             return Problem("id", f"{name[:SHOWN_MAX]!r} is not below {host.name!r}")
         present = self.connected.get(name)
         if present is not None and present.process != hello.process:
-            reason = f"another process is broker {name!r} and is connected; two processes cannot have one id"
+            reason = f"another process is broker {name!r} and is connected; two processes cannot have the same id"
             return Problem("id", reason, retry=True)
         if (problem := host.check_own(hello.heard, name)) is not None:
             return problem

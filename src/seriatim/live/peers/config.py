@@ -1,6 +1,6 @@
 """One file says who the peers are: their ids and addresses, how they publish and watch each other, who may join.
 
-Every peer is given the same file (`peers.toml`) and told its own id. The smallest one has the peers and nothing else:
+Every peer is given the same file (`peers.toml`) and its own id. The smallest one has the peers and nothing else:
 
     [peers]
     0 = "127.0.0.1:7500"
@@ -10,7 +10,7 @@ A key is a field below, its description is both the help in an error and the row
 at the file's folder.
 
 All peers must be given the same list and the same options, or they build different trees. The digest of both is in
-every hello; a peer that was given something else is refused, and told what differs.
+every hello; a peer with other values is refused, and told the difference.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class PeersOptions(Struct, frozen=True, kw_only=True):
 
 
 class PeersSecurity(SecurityFiles, frozen=True, kw_only=True):
-    """Who may be a peer."""
+    """How peers are admitted."""
 
     token_file: Annotated[str, about("the file with the token that all peers share")] = ""
 

@@ -1,10 +1,10 @@
 """One peer in this process: its machine, its journal of births, its connections.
 
-Every process is a new life: it does not finish the work of the one before. The journal counts the lives. A birth is on
-disk before the peer listens.
+Every process is a new life: it does not finish the work of the previous one. The journal counts the lives. A birth is
+on disk before the peer listens.
 
-Of any two peers the one with the lower id connects; its epoch is the number of its births. A connection carries parcels
-between the two; a parcel with another sender, or one that no peer can have sent, closes it.
+Of any two peers the one with the lower id connects; a peer's epoch is the number of its lives. A connection carries
+parcels between the two; a parcel with another sender, or one that no peer can have sent, closes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -185,12 +185,12 @@ class Presence(Struct, frozen=True):
 class Roster:
     """Which process is which peer, as far as this one knows: two processes must not have one id.
 
-    *Who is connected stays*, whatever the second one says, because the others rely on what it has acknowledged
+    *The connected process stays*, whatever the second one says, because the others rely on what it has acknowledged
     (PeerListener). *A later life wins* over an earlier one that is not connected, because it means a restart: the
     journal gives the new process the next life. A connection that only looks open counts until its process is presumed
     dead. If the old one is still alive, it is told that it was replaced, and stops. A process that lost its journal is
-    refused until its earlier life is presumed dead; then it is told its number of births, and continues as the next
-    life.
+    refused until its earlier life is presumed dead; then it is told the number of its last life, and continues as the
+    next one.
 
     `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
     """
@@ -204,7 +204,7 @@ class Roster:
         known = self._present.get(id)
         if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
             life = name_of(life_of(id, known.births))
-            reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
+            reason = f"another process is peer {id}, in its life {life}; two processes cannot have the same id"
             return Problem("id", reason, retry=True)
         if known is None or known.process != process or known.births < births:
             self._present[id] = Presence(process, births)
@@ -232,12 +232,12 @@ class PeerListener(SystemListener):
         if id is None or id not in host.cube:
             return Problem("id", f"there is no {hello.name[:SHOWN_MAX]!r} in the list of peers here")
         if id == host.id:
-            return Problem("id", f"peer {id} is this process; two processes cannot have one id")
+            return Problem("id", f"peer {id} is this process; two processes cannot have the same id")
         if hello.digest != host.description.digest:
             return Problem("description", "its list of peers or its options differ from those here")
         present = self.connected.get(hello.name)
         if present is not None and present.process != hello.process and not host.presumes_dead(id):
-            reason = f"another process is peer {id} and is connected; two processes cannot have one id"
+            reason = f"another process is peer {id} and is connected; two processes cannot have the same id"
             return Problem("id", reason, retry=True)
         return host.admit(hello.name, hello.epoch, hello.process)
 

@@ -27,7 +27,7 @@ GRACE_S = 3600.0
 
 
 class CompactionFailed(SeriatimError):
-    """What was written is not what was read: nothing was replaced."""
+    """The written rows differ from those that were recorded: nothing was replaced."""
 
 
 class Compaction(Struct, kw_only=True):

@@ -1,13 +1,13 @@
-"""What counts as written: the records of an archive.
+"""The records of an archive, which say what counts as written.
 
     <archive>/table=events/batch=7~5f2c…/date=2026-05-01/part-….parquet     rows
     <archive>/_records/events/batch-7-7.json                               "batch 7 is in that folder"
     <archive>/_records/events/batch-0-99.json                              "batches 0 to 99 are, compacted, in that one"
 
 A folder of rows is used only if a record names it, and a record appears in one piece after its folder is complete.
-Every attempt writes a folder of its own. So whatever was killed, and whenever, left nothing that anybody reads; and a
-batch that is repeated finds its record and does nothing. A record of several batches makes those within it void:
-readers see either the small folders or the large one, never both and never none.
+Every attempt writes its own folder. So whatever was killed, and whenever, left nothing that anybody reads; and a batch
+that is repeated finds its record and does nothing. A record of several batches makes those within it void: readers see
+either the small folders or the large one, never both and never none.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The archive job: one streaming query per table, from the data source to folders of Parquet with a record each.
 
-Spark writes down the range of a batch before it runs it, and that it is done after; the record is put in between. So a
-job that is killed at any moment goes on with the same range, and finds out from the record whether anything is left to
-do: nothing is lost, nothing is there twice.
+Spark writes down the range of a batch before it runs it, and that it is done afterwards; the record is written between
+the two. So a job that is killed at any moment continues with the same range, and sees from the record whether anything
+is left to do: no row is lost or written twice.
 """
 
 import logging
@@ -36,7 +36,7 @@ DATES_OPEN = 32
 
 
 class ArchiveFailed(SeriatimError):
-    """A table could not be archived; says which one and why. What was archived before stays."""
+    """A table could not be archived; says which one and why. Rows that were archived before stay."""
 
 
 class ArchiveOptions(Struct, frozen=True, kw_only=True):
@@ -189,7 +189,7 @@ def write_batch(
         raise InputError(
             f"batch {batch} of {table}",
             f"{record.lost} positions were gone before they could be archived",
-            "archive with gaps as rows to go on and keep a note of what is missing",
+            "archive with gaps as rows to continue and record what is missing",
         )
     put_record(spark, root, record)
     on_batch(record)

@@ -63,7 +63,7 @@ def audit_tables(tables: Tables, limit: int = 10, options: AuditOptions | None =
 
 
 class _Audit:
-    """One audit: the tables that several checks need, and what they found so far."""
+    """One audit: the tables that several checks need, and the findings so far."""
 
     def __init__(self, log: LogTables, limit: int, options: AuditOptions) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""What is unknown about publishers and causes: the doubts of `Chains`, `check_fifo` and `check_causes`."""
+"""The doubts about publishers and causes: those of `Chains`, `check_fifo` and `check_causes`."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -5,7 +5,7 @@
     p        position
     check    32 bits of another hash of the event id: two ids with one hash show themselves by it
 
-Names come back only for what is shown, by a join with the tables as they were given.
+Names come back only for shown rows, by a join with the tables as they were given.
 """
 
 import re

@@ -1,8 +1,9 @@
-"""Is anything missing? What `check_completeness` says, at scale: by counting, without a list of what was owed.
+"""Is anything missing? The results of `check_completeness`, at scale: by counting, without a list of the events that
+subscribers must get.
 
-All events of a topic are ranked by their place (number and index). Then what a subscription was owed is a range of
-ranks, and what is missing is the difference of two counts. Which one is missing first shows where the ranks received
-stop being consecutive.
+All events of a topic are ranked by their place (number and index). Then the events that a subscription must get are a
+range of ranks, and the number of missing ones is the difference of two counts. Which one is missing first shows where
+the ranks received stop being consecutive.
 """
 
 from collections.abc import Iterable
@@ -46,7 +47,7 @@ def not_subscribed(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: in
     strange = unclear.filter(F.size("spans") == 0).select("s", "t")
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(strange, ["s", "t"])
     rows = rows.join(runs, "run", "left_semi").select("run", "subscriber", "topic").distinct()
-    reason = told("{subscriber}, topic {topic}: no subscription tells what was owed")
+    reason = told("{subscriber}, topic {topic}: no subscription says which events were owed")
     return doubts(rows, "completeness", 1, "subscriber", "topic", reason=reason)
 
 
@@ -224,17 +225,17 @@ def with_first_missing(judged: DataFrame, placed: DataFrame, places: DataFrame) 
     return due_first.join(names, ["t", "gone_rank"])
 
 
-# What may be doubtful about a subscription, in the reference auditor's order, and how it is told. Two need more.
+# The possible doubts about a subscription, in the reference auditor's order, and their texts. Two need more.
 MAY_BE_LOST, NOT_YET = 2, 5
 STAY_DOUBTS: dict[int, tuple[str, str]] = {
-    0: ("rows > numbered", "events without a number, so a gap would not show"),
+    0: ("rows > numbered", "events without a number, so a gap would not be noticed"),
     1: (
         "rows = numbered and start is null and (begun > 0 or rows = 0)",
         "the cut is not recorded, so the first event owed is not known",
     ),
     MAY_BE_LOST: ("rows = numbered and missing > 0", "number {gone} may be in a row that is missing"),
-    3: ("rows = numbered and not are_known", "publications without a number, so a gap may not show"),
-    4: ("rows = numbered and are_known is null and has_holes", "numbers that no row tells of may be events or voids"),
+    3: ("rows = numbered and not are_known", "publications without a number, so a gap may not be noticed"),
+    4: ("rows = numbered and are_known is null and has_holes", "numbers that no row mentions may be events or voids"),
     NOT_YET: ("rows = numbered and until is null and has_tail", "number {tail} not notified yet, late or lost"),
 }
 

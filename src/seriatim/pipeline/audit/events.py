@@ -1,4 +1,4 @@
-"""What is known of each event, and of each publisher's own order: tables with a row per event, not per delivery."""
+"""Tables about events and each publisher's own order, with a row per event, not per delivery."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -183,7 +183,7 @@ def chains(all_events: DataFrame) -> DataFrame:
 def fill_keys(rows: DataFrame) -> DataFrame:
     """An event that nobody was notified of has no key of its own: that of its publisher's previous event, or next."""
     own = Window.partitionBy("chain")
-    # Both frames begin at the beginning: one that goes on to the end is made anew for every row.
+    # Both frames begin at the first row: a frame that reaches to the last row is computed again for every row.
     earlier = F.last("k", ignorenulls=True).over(own.orderBy("rank").rowsBetween(Window.unboundedPreceding, -1))
     later = F.last("k", ignorenulls=True).over(own.orderBy(F.desc("rank")).rowsBetween(Window.unboundedPreceding, -1))
     return rows.withColumn("k", F.coalesce("k", earlier, later, F.lit(float("-inf"))))

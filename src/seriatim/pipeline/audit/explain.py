@@ -1,4 +1,4 @@
-"""What is wrong in a tangle: the reference auditor's own checks, on all rows of the tangle's events.
+"""The violations in a tangle: the reference auditor's own checks, on all rows of the tangle's events.
 
 Runs in Spark's Python workers. A tangle holds every cycle that goes through its events, so what the reference auditor
 finds in the whole log about these events, it finds here: the same pairs, the same witnesses, the same sentences.

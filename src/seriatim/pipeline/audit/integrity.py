@@ -1,4 +1,4 @@
-"""Which rows may be used, and what is wrong with the others: what `evidence.py` and `check_integrity` say, at scale."""
+"""Which rows may be used, and why the others may not: the results of `evidence.py` and `check_integrity`, at scale."""
 
 from functools import reduce
 
@@ -13,7 +13,7 @@ from seriatim.pipeline.audit.reporting import doubts
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
-FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: what nobody published is told first
+FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: unpublished events are reported first
 
 
 def found(
@@ -91,7 +91,7 @@ def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool)
 def reused_doubt(anomalies: DataFrame) -> DataFrame:
     """From the anomalies of `reused`: one doubt per run."""
     first = anomalies.groupBy("run").agg(F.min("tie").alias("id"))
-    return doubts(first, "order", 1, reason=told("the id {id} stands for two events: their order cannot be told"))
+    return doubts(first, "order", 1, reason=told("the id {id} stands for two events: their order is not known"))
 
 
 def unpublished(log: LogTables, all_events: DataFrame, runs: DataFrame, salt: int) -> DataFrame:

@@ -1,4 +1,4 @@
-"""How an audit uses Spark: which tables are computed once, what is done in Python, and which steps go side by side.
+"""How an audit uses Spark: which tables are computed once, which parts run in Python, and which steps run in parallel.
 
 Tables that several steps need are kept, and the plans of what follows start from them. Without that, every step would
 plan all steps before it again, and their number doubles with each join.

@@ -1,10 +1,10 @@
 """Times of different subscribers made comparable: from each, the delay that its subscriber usually has is taken away.
 
 A subscriber far away is notified of everything some milliseconds after the others, so the earliest time of an event
-says as much about who received it as about when it happened. What is usual is found from a sample of events: an event's
-time is the median of its subscribers', a subscriber's delay the median of its distances to that, a few times over; then
-means of what is not unusual; and all of this again until it has settled. Only a better hint comes of it: a delay that
-is wrong costs time, and never a verdict.
+says as much about who received it as about when it happened. The usual delays are estimated from a sample of events: an
+event's time is the median of its subscribers' times, and a subscriber's delay the median of its distances to that, a
+few times over; then means of the values that are not unusual; and all of this again until it has settled. Only a better
+hint comes of it: a delay that is wrong costs time, and never a verdict.
 """
 
 from typing import Any

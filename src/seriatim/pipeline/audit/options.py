@@ -12,11 +12,11 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     file_keys_max: int = 16_000_000  # the same where tasks read the files by themselves, 20 bytes each
     order_rows_max: int = 20_000_000  # rows of an order log that every task gets, 16 bytes each; above, topic by topic
     suspect_rows_max: int = 10_000_000  # of subscribers that a certificate did not clear, 33 bytes each, on the driver
-    stretches_max: int = 5_000_000  # of subscribers in files, 48 bytes each, that the driver joins by itself
+    stretches_max: int = 5_000_000  # of subscribers in files, 48 bytes each, that the driver joins
     split_rows: int = 2_000_000  # of a file that one task reads, about
     chunk_rows: int = 200_000  # … of them at a time
-    cuts_max: int = 2_000_000  # events in disorder whose cuts the driver joins by itself; above, blocks are coarse
-    block_rows: int = 500_000  # about so many rows are untangled by one task
+    cuts_max: int = 2_000_000  # events in disorder whose cuts the driver joins; above, blocks are coarse
+    block_rows: int = 500_000  # about this many rows are untangled by one task
     block_rows_max: int = 2_000_000  # a block above this is cut again, coarsely
     task_rows_max: int = 20_000_000  # a block that cannot be cut and is above this is not judged: unknown
     tangle_rows_max: int = 5_000_000  # a tangle above this is not explained: unknown

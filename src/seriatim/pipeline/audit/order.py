@@ -1,7 +1,7 @@
 """The checks of order, at scale: agreement, fifo and causes, each as it is in the reference auditor.
 
-Key → walk → intervals → blocks → tangles → the reference auditor's own words. Each step hands on only what the one
-before could not clear, so that the cost of a log in order is one walk.
+Key → walk → intervals → blocks → tangles → the reference auditor's own words. Each step passes on only the rows that
+the previous step could not clear, so that the cost of a log in order is one walk.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ HINTS = ("levelled", "notified", "received", "published")  # columns that may se
 
 
 class Facts(NamedTuple):
-    """What has been counted of a log, in all runs, before its walk. Small tables need not be counted again."""
+    """The counts of a log, in all runs, before its walk. Small tables need not be counted again."""
 
     rows: int
     events: int  # delivered, or only published
@@ -54,7 +54,7 @@ class Facts(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What one walk found. A table that would be empty is None."""
+    """The findings of one walk. A table that would be empty is None."""
 
     rows: DataFrame  # all deliveries: s, p, e, o
     chain_rows: DataFrame | None
@@ -63,7 +63,7 @@ class Walked(NamedTuple):
     tied: DataFrame | None
     holes: DataFrame | None
     covered: DataFrame | None  # k, reach; perhaps there are none
-    covered_max: int  # at most so many
+    covered_max: int  # at most this many
     covered_rows: int  # of deliveries
     keys: Keys | None  # of all events that have one, where they are known here
 
@@ -250,7 +250,7 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
 def untold_doubt(found: DataFrame) -> DataFrame:
     """A doubt about events that are in disorder without a witness: such an order cannot be called valid."""
     example = found.filter(F.col("name") == UNTOLD).groupBy("run").agg(F.min("tie").alias("event_id"))
-    reason = told("{event_id}: in disorder, but its rows do not tell what is wrong; are all names UTF-8?")
+    reason = told("{event_id}: in disorder, but its rows do not show what is wrong; are all names UTF-8?")
     return doubts(example, "order", 3, reason=reason)
 
 

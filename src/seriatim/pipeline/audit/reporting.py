@@ -80,7 +80,7 @@ def absent(run: LogCounts, is_tagged: bool, is_confused: bool) -> Iterator[tuple
         yield "integrity", "no subscriptions in the log: whether every topic was held is not known", 1
         yield "completeness", "no subscriptions in the log: which events were owed is not known", 1
     elif is_confused:
-        yield "completeness", "ids or numbers contradict each other, so a gap cannot be told", 1
+        yield "completeness", "ids or numbers contradict each other, so gaps cannot be recognised", 1
 
 
 def report_of(

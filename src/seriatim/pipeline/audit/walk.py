@@ -1,8 +1,8 @@
 """One walk along every subscriber's positions, with a key for each event: where does the key not rise?
 
 The key is a hint and trusted for nothing. A row is *marked* if an earlier row of its sequence has a key as high as its
-own or higher; `reach` is the highest of those. What is not marked is in the order of the keys, and so is every pair of
-rows that no interval [k, reach] of a marked row covers: see docs/audit-at-scale.md.
+own or higher; `reach` is the highest of those. Unmarked rows are in the order of the keys, and so is every pair of rows
+that no interval [k, reach] of a marked row covers: see docs/audit-at-scale.md.
 
 Sequences are of three kinds: what a subscriber was notified of; what a publisher had seen before it published (its
 publication stands at position `seen` of the subscriber of its name, after all lower positions); and what a publisher
@@ -31,7 +31,7 @@ class Keys(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What is irregular along the sequences of some subscribers. A table that would be empty is None."""
+    """The irregularities along the sequences of some subscribers. A table that would be empty is None."""
 
     repeats: DataFrame | None = None
     twice: DataFrame | None = None  # positions with two rows: s, p

@@ -1,7 +1,7 @@
 """Which run of a log is followed: rows of two runs must not be compared with each other.
 
 As in an audit of a whole log: with `--run` only rows of that run count, and without it rows of a second run end the
-audit. A row that does not say is of every run. What is remembered is bounded, and is part of the state of a batch.
+audit. A row that does not say is of every run. The remembered part is bounded, and is part of the state of a batch.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ LOG = "the log"
 
 
 class Runs(Struct):
-    """What is known of the runs of a log. It outlives a restart, because a checkpoint is of one run."""
+    """The known runs of a log. It outlives a restart, because a checkpoint is of one run."""
 
     wanted: str | None = None  # the one that was asked for
     seen: str | None = None  # the run that is followed, once a row of it has come

@@ -1,8 +1,8 @@
 """Audit a log while it is written: Structured Streaming, the window of `window.py`, and state that survives a stop.
 
 Deliveries are files of a folder (Parquet, JSON lines, CSV; each appears whole, as every writer of such folders does it)
-or the log of a running cluster (`nats://…`). Every trigger takes what is new, judges it with the window, appends what
-it found to a table, and remembers the window. All of that lies below one checkpoint:
+or the log of a running cluster (`nats://…`). Every trigger reads the new rows, judges them with the window, appends the
+findings to a table, and remembers the window. All of this is kept below one checkpoint:
 
     query/            Spark's own: which files belong to which batch
     rows/batch=…      rows that are in the window, as they came
@@ -10,8 +10,9 @@ it found to a table, and remembers the window. All of that lies below one checkp
     state/batch=…     what a batch ended with; written last
     findings/batch=…  what was found
 
-A batch that was interrupted is done again from the state before it, with the same files, and overwrites what it had
-written: nothing is lost or told twice. Memory is bounded by `WindowOptions` and by the rows of one batch (`files_max`).
+A batch that was interrupted is done again from the previous state, with the same files, and overwrites what it had
+written: no finding is lost or reported twice. Memory is bounded by `WindowOptions` and by the rows of one batch
+(`files_max`).
 """
 
 from collections.abc import Callable
@@ -61,11 +62,14 @@ class FollowOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.checkpoint:
-            raise InputError("checkpoint", "missing", "give a folder or URI that stays: a restart goes on from there")
+            raise InputError(
+                "checkpoint", "missing", "give a folder or URI that persists: a restart continues from there"
+            )
 
 
 class State(Struct):
-    """What a batch ended with, beside the rows and ids that batches left: those of `rows_from` and `ids_from` on."""
+    """The state at the end of a batch, beside the rows and ids that batches left: those of `rows_from` and `ids_from`
+    on."""
 
     batch: int
     totals: Totals
@@ -108,7 +112,7 @@ class Follower:
         """Why the query ended, if the log was to blame."""
 
     def start(self, deliveries: DataFrame) -> StreamingQuery:
-        """Begin, or go on from the checkpoint. `deliveries` is a stream as `follow_deliveries` makes it."""
+        """Begin, or continue from the checkpoint. `deliveries` is a stream as `follow_deliveries` makes it."""
         options = self._options
         writer = deliveries.writeStream.foreachBatch(self._guarded).queryName("seriatim audit")
         writer = writer.option("checkpointLocation", files.join(options.checkpoint, "query"))
@@ -313,7 +317,7 @@ def _doubts(window: Window, findings: Findings) -> None:
         (totals.late, "rows came after their event, or their place, had left the window: not judged"),
         (totals.forgotten, "events were forgotten: a row that comes so late is not noticed"),
         (totals.tied, "rows share a position or repeat one: their order is not known"),
-        (totals.reused, "rows have an id that stands for two events: their order cannot be told"),
+        (totals.reused, "rows have an id that stands for two events: their order is not known"),
         (totals.unjudged, "rows of a disagreement too large to look at: not judged"),
     ):
         if count:

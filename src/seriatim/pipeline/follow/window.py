@@ -1,12 +1,12 @@
-"""Judge deliveries as they come, with bounded memory: a window of rows, and the ids of what has left it.
+"""Judge deliveries as they come, with bounded memory: a window of rows, and the ids of events that have left it.
 
 Every call of `Window.add` takes the rows of one batch and says what they break *together with* the rows of the window:
 each violation is found by the batch that completes it, and only then. Pure: no Spark, no clock, no file; the same rows
 in the same batches give the same findings, so a batch that is repeated after a crash repeats its answer.
 
-What is checked: whether subscribers agree (`topic-inversion`, `inversion`, `cycle`), and `duplicate` and `reused-id`.
+It checks whether subscribers agree (`topic-inversion`, `inversion`, `cycle`), and finds `duplicate` and `reused-id`.
 
-What is bounded, and what that costs:
+These parts are bounded, with these consequences:
 
 - at most `rows_max` rows are kept (and those of the batch). The events that were first seen longest ago leave first,
   with all their rows. Two events are compared as long as both are in the window;
@@ -16,8 +16,8 @@ What is bounded, and what that costs:
 
 Late, forgotten, tied and missing rows make the answer `unknown`, never `valid`.
 
-**Speed.** Rows are arrays of codes, and the window keeps an order that fits everybody, as the auditor's merge
-gives it. New rows usually lie behind it, so only events from the first one that new rows are about are merged again.
+**Speed.** Rows are arrays of codes, and the window keeps an order that fits everybody, as the auditor's merge gives it.
+New rows usually come after it, so only events from the first one that new rows are about are merged again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ TRIES = 1_000  # events looked at to show a pair of a knot that was broken befor
 
 
 class WindowOptions(Struct, frozen=True, kw_only=True):
-    """What bounds the memory of a streaming audit."""
+    """The bounds on the memory of a streaming audit."""
 
     rows_max: int = 1_000_000
     ids_max: int = 10_000_000
@@ -69,7 +69,7 @@ class Totals(Struct):
 
 
 class Seen(Struct):
-    """What is known of one subscriber: how many positions came, the last of them, and the last that left the window."""
+    """The state of one subscriber: how many positions came, the last of them, and the last that left the window."""
 
     positions: int = 0
     last: int = -1

@@ -1,7 +1,7 @@
 """Logs in, tables out: the logs of Seriatim or of another system, at any URI that Spark can read.
 
-tables.py is what others call; reading.py reads files as they are, and fitting.py says what each cell means and which
-rows do not fit.
+Others call tables.py; reading.py reads files as they are, and fitting.py decides what each cell means and which rows do
+not fit.
 """
 
 from seriatim.pipeline.logs.tables import (

@@ -1,7 +1,7 @@
 """From raw rows to the tables of `schemas.py`: `audit/rules.py` on Spark. `audit/fitting.py` is the same in Python.
 
-Pure functions, `DataFrame → DataFrame`. A row that does not fit is marked with what is wrong with it (`_problem`), in
-the words of the rules, and never dropped.
+Pure functions, `DataFrame → DataFrame`. A row that does not fit is marked with its problem (`_problem`), in the words
+of the rules, and never dropped.
 """
 
 from collections.abc import Mapping, Sequence

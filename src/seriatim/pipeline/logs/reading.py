@@ -1,4 +1,4 @@
-"""Rows of a log as they lie in files: CSV, JSON lines or Parquet, not yet known to be deliveries.
+"""Rows of a log as they are in files: CSV, JSON lines or Parquet, not yet known to be deliveries.
 
 Text is read as text, so that a cell that does not fit is seen, counted and shown (`fitting.py`) and never becomes a
 null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.

@@ -42,7 +42,7 @@ _Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
 
 class Tables(NamedTuple):
-    """A history as DataFrames in the columns of `schemas.py`. What is not known is None; deliveries always are.
+    """A history as DataFrames in the columns of `schemas.py`. An unknown table is None; deliveries are always known.
 
     `files`: the Parquet files that hold the deliveries, these rows and no others; none, if it is not so simple. If an
     audit can open them, it reads them by itself, which is faster.
@@ -221,7 +221,7 @@ def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry
 
 
 class _Reading(NamedTuple):
-    """What it takes to read one table."""
+    """The data that reading one table needs."""
 
     spark: SparkSession
     source: Source

@@ -1,4 +1,4 @@
-"""What couplings cost, which few subscriptions cause them, and what one more subscription would change.
+"""The cost of couplings, the few subscriptions that cause them, and the effect of one more subscription.
 
 A pair that only a few subscribers hold can be uncoupled by a few of them: if all but one (total order) dropped one of
 the two topics, neither topic would have to mention the other. The cheapest such drops of each topic are found greedily:
@@ -32,7 +32,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class Advice(Struct, frozen=True):
-    """What would be saved if these subscribers dropped this topic."""
+    """The savings if these subscribers dropped this topic."""
 
     topic: Topic
     subscribers: tuple[str, ...]

@@ -1,14 +1,14 @@
-"""What a plan costs: wide-area hops per second, for given homes and a given tree.
+"""The cost of a plan: wide-area hops per second, for given homes and a given tree.
 
-An event of topic T is published at some site. What is counted are the messages between different sites that must be
-exchanged, one after the other, until its stamp is back where the event is:
+An event of topic T is published at some site. It counts the messages between different sites that must be exchanged,
+one after the other, until its stamp is back where the event is:
 
 - *access*: if home(T) is at another site, two: the news of the event (log mode) or the ticket (ticket mode), and the
   stamp;
 - *climb*: two for every edge between sites on the way from home(T) up to the highest meet(T, U), U in group(T): the
   pass up, the finished stamp down.
 
-What the broker itself does (events and stamps on their way to subscribers) is the same under every plan and not
+The work of the broker itself (events and stamps on their way to subscribers) is the same under every plan and not
 counted; nor are confirmations, for which nobody waits. A range of events that is stamped at once counts as one.
 
 *The lower bound*: no plan can cost less. Every topic pays at least its access at the best node. And a topic that meets
@@ -16,7 +16,7 @@ another one without climbing an edge between sites has its home at the site of t
 disjoint stars: a centre and topics coupled with it. If the centre climbs k such edges, its way up touches k + 1 sites,
 its own among them; each other topic of the star is homed at one of these sites, or climbs an edge itself. The cheapest
 choice of these sites bounds the star, and the sum over stars bounds the plan. Loads are left out: with a load bound the
-true optimum may lie higher.
+true optimum may be higher.
 """
 
 from itertools import combinations

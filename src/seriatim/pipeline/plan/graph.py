@@ -1,7 +1,7 @@
 """The coupling graph: topics, how often and where their events are published, and which of them are coupled.
 
-It is what is left of any number of subscriptions once they are summed up: the driver holds it in a few arrays. Pairs
-that only wide subscriptions couple (overlaps.py) are not listed; they follow from the topics' masks, class by class.
+It is the sum of any number of subscriptions: the driver holds it in a few arrays. Pairs that only wide subscriptions
+couple (overlaps.py) are not listed; they follow from the topics' masks, class by class.
 
 *Stamps.* A full stamp of T names its whole group. A difference names U only if U had an event since T's last one; with
 independent events at the rates r that has the probability r(U) / (r(U) + r(T)). So a coupled pair costs

@@ -1,4 +1,4 @@
-"""What a plan is made from, checked: subscriptions, rates of events, sites of clients.
+"""The checked input of a plan: subscriptions, rates of events, sites of clients.
 
 The tables may come from the archive, from `seriatim workload` or from anywhere else; only the columns used here must be
 there. An error names the table and the column. Files of any format are read as audits read logs
@@ -142,7 +142,7 @@ def with_site(rows: DataFrame, column: str, sites: DataFrame) -> DataFrame:
 
 
 class Topics(NamedTuple):
-    """What is ordered: topics, or the buckets they share; the place in `names` is its id. `ids` maps every topic.
+    """The ordered names: topics, or the buckets they share; the place in `names` is the id. `ids` maps every topic.
     `holders`: how many rows of subscriptions each has, which is how many hold it unless rows repeat."""
 
     names: list[str]

@@ -5,9 +5,9 @@ k(k-1)/2 pairs: nobody is compared with anybody else, and a topic that everybody
 subscriber's topics, no more. Equal subscriptions of a partition are counted once, with their number as weight, and
 pairs are summed before they are sent on.
 
-*Wide subscriptions.* One that holds thousands of topics would add millions of pairs by itself. The few widest (a
-monitor that holds everything, say) are kept as what they are, sets of topics: a bit in a mask per topic. Two topics
-are held together by as many of them as their masks have bits in common (`coupled_pairs`, and graph.py).
+*Wide subscriptions.* A subscription that holds thousands of topics would add millions of pairs. The few widest (for
+example, a monitor that holds everything) are kept as sets of topics: a bit in a mask per topic. Two topics are held
+together by as many of them as their masks have bits in common (`coupled_pairs`, and graph.py).
 """
 
 from collections.abc import Iterator

@@ -78,7 +78,7 @@ class Budget:
 
 
 class Search:
-    """Local search on one shape. `homes` is what it has found so far."""
+    """Local search on one shape. `homes` is the best result so far."""
 
     def __init__(self, model: Model, shape: Shape, homes: Ids, budget: Budget | None = None) -> None:
         self.model = model

@@ -37,7 +37,7 @@ class Placed(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """What Spark has summed up. `held` (`subscriber`, `id`) and `pairs` are cached tables."""
+    """The sums that Spark has computed. `held` (`subscriber`, `id`) and `pairs` are cached tables."""
 
     topics: Topics
     held: DataFrame

@@ -1,16 +1,16 @@
 """Which order a replay follows: positions where the order log has them, stamps where it does not.
 
 *Positions.* The order log is the order of all events, and every subscriber's sequence is part of it. A number's key is
-its position. What the order log has not reached is left out, and told.
+its position. Numbers that the order log has not reached are left out, and reported.
 
 *Before the order log.* A cluster may be older than its order log, and retention removes the log's beginning. Numbers
-below the first one that has a position lie before everything that has one. They come first, in the order of their
-stamps, with negative keys. Of a log without any position, and of one whose positions begin behind a gap, this is what
-was stored before the order log begins.
+below the first one that has a position come before all numbers that have one. They come first, in the order of their
+stamps, with negative keys. For a log without any position, and for one whose positions begin after a gap, these are the
+numbers that were stored before the order log begins.
 
 *Gaps.* Where the order log lost something in the middle, a log's numbers have no position between two that have. The
-replay ends before the first position that may be theirs. With `skip_gaps` it goes on: then their keys are counted back
-from the next position of their log. That keeps the order of each log; order across the gap is not proven.
+replay ends before the first position that may be theirs. With `skip_gaps` it continues: then their keys are counted
+back from the next position of their log. That keeps the order of each log; order across the gap is not proven.
 
 *Stamps.* Without an order log (pairwise order, archives of earlier versions) stamps alone give the order.
 """
@@ -32,8 +32,8 @@ LAGS = "the order log has not come this far"
 
 
 class Extent(NamedTuple):
-    """What a replay wants of one log: numbers from `first` to `last`. `stored_before`: the last number that was stored
-    before the order log begins."""
+    """The part of one log that a replay wants: numbers from `first` to `last`. `stored_before`: the last number that
+    was stored before the order log begins."""
 
     first: Number
     last: Number
@@ -54,8 +54,8 @@ class Order(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What an order log has. `lanes`: by log; `began_at`: when the broker stored the first of it, in ms; `hole`: the
-    first position that is missing between two."""
+    """The extent of an order log. `lanes`: by log; `began_at`: when the broker stored the first of it, in ms; `hole`:
+    the first position that is missing between two."""
 
     order: DataFrame
     lanes: Mapping[Topic, Lane]
@@ -110,7 +110,7 @@ def by_positions(
         ends.insert(
             0,
             f"the replay ends before position {stop}: the order log has no position for {which}; "
-            "--skip-gaps goes on behind it",
+            "--skip-gaps continues after it",
         )
     if early and stamps is None:
         ends += [

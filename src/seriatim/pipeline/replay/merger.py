@@ -1,18 +1,18 @@
 """One sequence from the stamps of several logs: a fixed place for every stamped range.
 
-For what no order log has a position for: clusters in pairwise order, and numbers from before an order log.
+It is for numbers without a position in an order log: clusters in pairwise order, and numbers from before an order log.
 
 A *log* is an ordered topic or a bucket. A stamp says of a range of its numbers: these come after the first `k` events
-of that other log. Of all sequences that a subscriber of a set of logs may be notified of, the merger gives always the
+of that other log. Of all sequences that a subscriber of a set of logs may be notified of, the merger always gives the
 same one. Each range gets an *ordinal*, and (ordinal, log, number, index) sorts the events:
 
     ordinal = the largest of   when the broker stored the stamp, in microseconds since 1970,
                                1 + the ordinal of the range before it in its log,
                                1 + the ordinal of the range that holds number k of U, for each entry `U: k`
 
-So an ordinal is close to a time, and larger than the ordinal of everything that must come before. It follows from the
-stamps before it alone: not from when they are read, in which pieces, beside which others, or from what is stamped
-later. That is why keys never change as an archive grows, and why several machines agree on them.
+So an ordinal is close to a time, and larger than the ordinal of everything that must come before. It depends only on
+the stamps before it: not on when they are read, in which pieces, beside which others, or on what is stamped later.
+Therefore keys never change as an archive grows, and several machines agree on them.
 
 *Ranges are never split.* A stamp may name a number in the middle of a range. All of that range is then placed before
 it. That is allowed: the entries of a range are met at its first number, so nothing of it ever has to wait for more. And
@@ -40,7 +40,8 @@ from seriatim.model import Entries, InputError, Number, Topic
 
 
 class Range(Struct, frozen=True):
-    """A stamped range that is not placed yet. `lost`: its stamp is gone, and the merger was told to go on without."""
+    """A stamped range that is not placed yet. `lost`: its stamp is gone, and the merger was told to continue without
+    it."""
 
     first: Number
     last: Number
@@ -57,7 +58,8 @@ class Placed(Struct, frozen=True, gc=False):
 
 
 class Held(Struct, frozen=True):
-    """The first range of a log that cannot be placed, and what it waits for; what follows in its log waits with it."""
+    """The first range of a log that cannot be placed, and what it waits for; the later ranges of its log wait with
+    it."""
 
     log: Topic
     first: Number
@@ -88,8 +90,8 @@ class Merger:
     Entries of logs outside the set are ignored, as a subscriber ignores them. A log of the set that has no stamp yet
     holds up what names it.
 
-    `skip_gaps`: where stamps of a log are missing between two that are there, go on without them. What lost stamps
-    said is lost with them: order across such a place is by time and not proven. Only for when all stamps are there.
+    `skip_gaps`: if stamps of a log are missing between two others, continue without them. The order that lost stamps
+    gave is lost with them: across such a place, order is by time and not proven. Only for when all stamps are there.
     """
 
     def __init__(self, logs: Iterable[Topic], skip_gaps: bool = False) -> None:

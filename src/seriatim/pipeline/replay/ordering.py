@@ -1,13 +1,13 @@
-"""The order of stamps on Spark, for what has no position in an order log: stamps → the place of every range.
+"""The order of stamps on Spark, for numbers without a position in an order log: stamps → the place of every range.
 
     places(stamps, logs)          one row per range with its ordinal, and one per log that cannot go on, with the reason
     ranges_of(places)             what is placed, as ranges for positions.with_keys
 
-`merger.py` says what an ordinal is and why it never changes. Two logs that no chain of stamps joins are independent, so
-each connected *component* is merged by itself, by one task, which reads its stamps sorted by time: Spark sorts on disk,
-and the merger remembers little beyond the ranges that are held. The cost is that of the ranges, not of the events.
-The components are found in one task as well, from the distinct pairs of logs that name each other. Nothing comes to the
-driver but one row per log, the component of each, on its way to every task.
+`merger.py` says what an ordinal is and why it never changes. Two logs that no chain of stamps connects are independent,
+so one task merges each connected *component*, and reads its stamps sorted by time: Spark sorts on disk, and the merger
+remembers little beyond the ranges that are held. The cost is that of the ranges, not of the events. The components are
+found in one task as well, from the distinct pairs of logs that name each other. Nothing comes to the driver but one row
+per log, the component of each, on its way to every task.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -177,7 +177,7 @@ def describe_held(rows: Iterable[tuple[Topic, int, int, Topic, int, bool]]) -> l
         if in_knot:
             said.append(
                 f"{log} {first}…{last} comes after {waits_for} {needed}, and that in turn after {log} {first}: each "
-                f"pair of these logs has an order, and all together have none; replay fewer topics, or one subscriber"
+                f"pair of these logs has an order, but all together have none; replay fewer topics, or one subscriber"
             )
         elif waits_for == log:
             said.append(f"{log} ends before {first}: the stamps up to {needed} are missing")

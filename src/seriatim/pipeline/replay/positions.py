@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Number, Position, Topic
 
-CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two
+CHUNK_BITS = 16  # this many numbers of a log are given their places at a time, as a power of two
 RANGES = "log string, first long, last long, key long, rises boolean, position long"
 
 
@@ -133,7 +133,7 @@ def check_sound(order: DataFrame) -> None:
     for row in spans[0].union(spans[1]).limit(1).collect():
         what = f"{row['kind']} {row['begin']}" + (f" of {row['of']}" if row["of"] else "")
         fix = "somebody else has written to the stream of the order log; replay with --by stamps"
-        raise InputError("order log", f"{what} is there twice", fix)
+        raise InputError("order log", f"{what} occurs twice", fix)
 
 
 def _twice(order: DataFrame, of: Column, begin: Column, end: Column, kind: str) -> DataFrame:

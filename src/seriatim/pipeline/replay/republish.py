@@ -39,7 +39,8 @@ class Publishing(Struct, frozen=True, kw_only=True):
 
 
 class Republished(Struct, frozen=True):
-    """What came of it. `passed`: archived only after an earlier run had passed their place, so not published."""
+    """The result of publishing. `passed`: archived only after an earlier run had passed their place, so not
+    published."""
 
     events: int
     before: int

@@ -3,14 +3,14 @@
     saw(…)                what one subscriber was notified of, from the delivery log, in the order of its positions
     would_have_seen(…)    all events of some topics, in the order of the order log, or of stamps (choosing.py)
 
-Both give a `Replay`: events in the columns of `schemas.REPLAY`, and what is missing. Nothing is passed over in silence:
-a number that was ordered and has no event, a delivery that has no event, a hole in a subscriber's positions, a log that
-ends early because the order log or the stamps do not go on, a cut that leaves out what came before.
+Both give a `Replay`: events in the columns of `schemas.REPLAY`, and a list of what is missing. Nothing is left out
+silently: a number that was ordered and has no event, a delivery that has no event, a hole in a subscriber's positions,
+a log that ends early because the order log or the stamps do not go on, a cut that leaves out what came before.
 
-*What is promised.* By positions, every subscriber's sequence is part of what is replayed. By stamps, two events of
-which one comes after the other are replayed in the order in which every subscriber saw them. Stamps order topics that
-were held together: by two subscribers, in global order by one. For others (`never_ordered`) keys follow the broker's
-clock. A single subscriber that held both may have seen another order; `saw` shows it.
+*The promise.* By positions, every subscriber's sequence is part of the replay. By stamps, two events of which one comes
+after the other are replayed in the order in which every subscriber saw them. Stamps order topics that were held
+together: by two subscribers, in global order by one. For others (`never_ordered`) keys follow the broker's clock. A
+single subscriber that held both may have seen another order; `saw` shows it.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def would_have_seen(
     """All events of these topics, in a sequence that a subscriber of exactly these could have been notified of.
 
     `order`: the order log; without one, or if it is empty, `stamps` give the order. `since` is included. `until`: a
-    time is not included, numbers and positions are. `skip_gaps`: go on behind what order log or stamps lack.
+    time is not included, numbers and positions are. `skip_gaps`: continue after positions or stamps that are missing.
     """
     if not topics:
         raise InputError("topics", "no topic is named", "name at least one")

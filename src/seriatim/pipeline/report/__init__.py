@@ -1,6 +1,6 @@
 """Reports: runs, experiments and plans as one HTML page that needs nothing but a browser, and as PNGs.
 
-`pages.py` is what a page consists of, as plain data. `sources.py` reads it, `figures.py` counts, `drawing/` draws each
+`pages.py` has the parts of a page, as plain data. `sources.py` reads it, `figures.py` counts, `drawing/` draws each
 figure once as plain shapes, and `html/` makes the page. Only `spark.py` needs Spark, and only PNGs need Pillow.
 """
 

@@ -1,4 +1,4 @@
-"""What a report consists of, as plain data: `sources.py` fills it from files, `html/` makes a page of it."""
+"""The parts of a report, as plain data: `sources.py` fills it from files, `html/` makes a page of it."""
 
 from typing import TypeAlias
 
@@ -9,7 +9,7 @@ from seriatim.pipeline.report.figures import RunFigures
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """What an audit said, as far as it was asked."""
+    """The result of an audit, for the guarantees that were asked for."""
 
     verdicts: dict[str, Verdict]
     anomalies: tuple[Anomaly, ...]
@@ -67,7 +67,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
-    """What is measured, and what the paper states about it. What is not known is empty."""
+    """The measurements, and the paper's statements about them. What is not known is empty."""
 
     id: str
     title: str = ""
@@ -94,7 +94,7 @@ class TreeNode(Struct, frozen=True, kw_only=True):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """A tree with its homes, and what it is expected to cost. `tree` says what kind of tree it is."""
+    """A tree with its homes, and its expected cost. `tree` says what kind of tree it is."""
 
     name: str
     tree: str = ""

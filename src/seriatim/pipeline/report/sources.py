@@ -1,4 +1,5 @@
-"""From what a user names to sections of a report: what it is, and how it is read. Needs no Spark.
+"""From the sources that a user names to sections of a report: the kind of each source, and how it is read. Needs no
+Spark.
 
 A source is a folder of logs or a file of deliveries (a run), what `seriatim audit --json` printed, a folder of
 measurements, or a folder of a plan. Small runs are read and judged in this process; `spark.py` reads others.

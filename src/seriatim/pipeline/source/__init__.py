@@ -2,8 +2,8 @@
 
     spark.read.format("seriatim").option("url", "nats://127.0.0.1:4222").option("topics", "orders.*").load()
 
-options.py says what can be asked for, rows.py turns messages into Arrow, planning.py cuts streams into ranges, and
-reading.py is what Spark calls.
+options.py defines the options, rows.py turns messages into Arrow, planning.py cuts streams into ranges, and Spark calls
+reading.py.
 """
 
 from seriatim.pipeline.source.reading import SeriatimSource, register

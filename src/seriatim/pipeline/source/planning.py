@@ -1,7 +1,7 @@
 """Streams cut into ranges of positions, and ranges dealt out to tasks. Pure, so that a repeated plan is the same plan.
 
 An *offset* says how far each stream was read: `{stream: {"next": position, "created": when}}`. A stream that was
-deleted and made anew has another time of creation, and its positions begin again: that is found out.
+deleted and created again has another creation time, and its positions start over: this is noticed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Range(Struct, frozen=True):
 
 
 class RangesPartition(InputPartition):
-    """What one task reads: ranges, and the topics that stamps may name."""
+    """The work of one task: ranges to read, and the topics that stamps may name."""
 
     def __init__(self, ranges: Sequence[Range], topics: Sequence[str]) -> None:
         super().__init__(None)
@@ -45,8 +45,8 @@ def next_of(offset: Mapping[str, Any], stream: Stream, start: str) -> int:
     if known["created"] != stream.created:
         raise InputError(
             f"stream {stream.name}",
-            f"it was deleted and made anew ({stream.created}), after {known['next'] - 1} positions of the one made "
-            f"{known['created']} were read; its positions begin again",
+            f"it was deleted and created again ({stream.created}), after {known['next'] - 1} positions of the one "
+            f"created {known['created']} were read; its positions start over",
             "keep what was read, and begin a new archive and checkpoint elsewhere for the new stream",
         )
     position: int = known["next"]

@@ -1,8 +1,8 @@
-"""What Spark calls: the data source, its batch reader and its stream reader.
+"""The classes that Spark calls: the data source, its batch reader and its stream reader.
 
-Planning happens on the driver and looks at the server's list of streams; every task then reads its ranges over a
-connection of its own. Between two offsets there is always the same data, so a batch that is repeated is the same batch:
-what Structured Streaming needs for exactly once.
+Planning happens on the driver, from the server's list of streams; every task then reads its ranges over its own
+connection. Between two offsets there is always the same data, so a batch that is repeated is the same batch: what
+Structured Streaming needs for exactly once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Messages of a stream as Arrow: one function per table. Columns are built whole, not row by row, where rows are many.
 
-What others have written into a stream is not trusted: a pack, slot, stamp or log line that cannot be read becomes a
-row that says so, at its position.
+Messages that others have written into a stream are not trusted: a pack, slot, stamp or log line that cannot be read
+becomes a row that says so, at its position.
 """
 
 from collections.abc import Iterable, Sequence
@@ -95,7 +95,7 @@ class Converter:
 
     def _fail(self, part: Range, problems: list[tuple[int, int, str]]) -> None:
         first, last, problem = problems[0]
-        raise GapError(part.stream.name, first, last, f'{problem}; .option("gaps", "rows") reads on behind it')
+        raise GapError(part.stream.name, first, last, f'{problem}; .option("gaps", "rows") continues after it')
 
     def _rows(self, messages: Messages, part: Range) -> Rows:
         options = self._options

@@ -1,1 +1,1 @@
-"""What every job needs of Spark itself: a session, files at any URI, and errors in words."""
+"""The parts of Spark that every job needs: a session, files at any URI, and readable errors."""

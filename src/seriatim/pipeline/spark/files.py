@@ -1,7 +1,7 @@
 """Files and folders at any URI, through Hadoop's file systems: the one place that asks the JVM about them.
 
 Any URI that Spark can read will do: a local path, `file:`, `hdfs:`, `s3a:`. For names, sizes and small files; the rows
-of tables are read and written by Spark itself. What cannot be done is an InputError that names the URI.
+of tables are read and written by Spark itself. A failure is an InputError that names the URI.
 """
 
 import secrets

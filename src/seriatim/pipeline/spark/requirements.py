@@ -1,4 +1,5 @@
-"""What Spark needs on this machine, checked before anything is started. Imports no Spark, so that it can say so."""
+"""The requirements of Spark on this machine, checked before anything is started. Imports no Spark, so that it can say
+so."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What Spark could not read, in one line that names the file. Its own first line seldom does."""
+"""Errors about files that Spark could not read, in one line that names the file. Its own first line seldom does."""
 
 import re
 

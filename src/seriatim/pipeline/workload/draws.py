@@ -1,8 +1,8 @@
 """Random numbers that depend on nothing but a seed and a key, and choices made with them.
 
 A row must be the same whatever the partition, the batch or the machine it is made in. So there is no generator with a
-state: the random bits of a thing are a hash of the seed, of what they are for, and of its key, as in counter-based
-generators. The mixing is that of SplitMix64.
+state: the random bits of an object are a hash of the seed, of their purpose, and of the object's key, as in
+counter-based generators. The mixing is that of SplitMix64.
 """
 
 from enum import IntEnum
@@ -23,7 +23,7 @@ ROUNDS_MAX = 6  # of drawing again what was drawn already; then the rest is draw
 
 
 class Purpose(IntEnum):
-    """What random bits are for; each purpose has its own."""
+    """The purpose of random bits; each purpose has its own bits."""
 
     WEIGHT = 1
     SIZE = 2

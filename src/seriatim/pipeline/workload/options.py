@@ -1,4 +1,4 @@
-"""What a workload is: the parameters from which every row follows."""
+"""The parameters of a workload, from which every row follows."""
 
 from typing import Literal, TypeAlias, get_args
 

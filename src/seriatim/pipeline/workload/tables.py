@@ -1,4 +1,4 @@
-"""The tables of a workload: who holds what and who is where, what is published, by whom, when, and how often.
+"""The tables of a workload: subscriptions, sites, publications and rates.
 
 Every row follows from its own key: `made` runs a function over the keys from 0 on, wherever Spark puts them.
 """

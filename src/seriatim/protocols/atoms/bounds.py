@@ -9,9 +9,9 @@ most t of the k groups pass, consider those nearest to v: the groups that pass t
 each, and every other such atom lies behind one of them and has both its groups among those. So before v there are at
 most ⌊k/t⌋·C(t,2) + C(k mod t, 2), after v as many, and all other atoms are passed by more than t groups.
 
-**A part without cut groups** (removing any one leaves it connected) with n groups. Between any two neighbouring atoms
-at least two groups go on: otherwise one group would separate the two sides, or a side would have an atom with only
-one group. Summing lengths minus one over groups gives 2m + P - n ≥ 2(m - 1), so P ≥ n - 2.
+**A part without cut groups** (removing any one leaves it connected) with n groups. At least two groups pass between any
+two neighbouring atoms: otherwise one group would separate the two sides, or a side would have an atom with only one
+group. Summing lengths minus one over groups gives 2m + P - n ≥ 2(m - 1), so P ≥ n - 2.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,10 +1,10 @@
 """Makes a sequencing graph for any overlap structure, with few pass-through atoms.
 
-Groups that are coupled form a graph of their own, the *overlap graph*: an atom is one of its edges. A forest in which
-every group walks towards a root is what eliminating the groups one by one leaves behind:
+Groups that are coupled form a graph of their own, the *overlap graph*: an atom is one of its edges. Eliminating the
+groups one after the other gives a forest in which every group walks towards a root:
 
-- At first every group is a cluster by itself. To *eliminate* group g is to bring together the clusters of g and of
-  all groups that it still lacks an atom with; after that g leaves, for nothing is left to number it.
+- At first every group is its own cluster. To *eliminate* group g is to bring together the clusters of g and of all
+  groups that it still lacks an atom with; after that g leaves, for nothing is left to number it.
 - A cluster is a tree under construction and the groups that still walk on from its root. Bringing two clusters
   together makes a new root with both below it, a *slot*, and so does the end of an elimination. Every group of
   the cluster passes the slot.

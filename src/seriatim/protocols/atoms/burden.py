@@ -1,9 +1,9 @@
 """How much a station keeps for others, and when that is too much.
 
-A station keeps what it has sent to the broker or to another station until that one has it. It also keeps what waits at
+A station keeps every message to the broker or to another station until the receiver has it. It also keeps what waits at
 a gate until the old way is empty. While a receiver is away or slow, this grows with every event that enters. So it is
-bounded for each receiver. A station at the bound names the topics to all ingresses, and they take no more events of
-these until half of what is kept is gone.
+bounded for each receiver. A station at the bound names the topics to all ingresses, and they accept no more events of
+these until half of the kept messages are gone.
 
 Only events without a number are refused. An event with a number is never refused on its way. So it gets through as soon
 as the receiver is back, and no two stations wait for each other.
@@ -19,9 +19,9 @@ from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.link import Link
 from seriatim.protocols.machine import Payload
 
-REPORT_MS = 200.0  # how often who is full says so again: topics may have come
+REPORT_MS = 200.0  # how often a full station says so again: topics may have come
 GATES = ""  # nobody's address
-BELIEVED_MS = 5 * REPORT_MS  # who was full and says nothing for so long may be gone
+BELIEVED_MS = 5 * REPORT_MS  # a station that was full and says nothing for this long may be gone
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ class Turn(Struct, frozen=True, array_like=True):
 
 
 class Growth(Struct, array_like=True):
-    """What a new group needs: a chain of new atoms, edges that lead into it, and longer paths for its neighbours."""
+    """The needs of a new group: a chain of new atoms, edges that lead into it, and longer paths for its neighbours."""
 
     group: Group
     route: Route
@@ -34,7 +34,7 @@ class Growth(Struct, array_like=True):
 
 
 class Decay(Struct, array_like=True):
-    """What becomes superfluous with a group: atoms, the ends of paths, and edges that nobody walks."""
+    """The parts that become superfluous with a group: atoms, the ends of paths, and edges that nobody walks."""
 
     group: Group
     idle: list[AtomId] = field(default_factory=list)
@@ -56,7 +56,7 @@ def plan_growth(
     if replaces not in coupled:
         replaces = None
     base, joins = _place(graph, coupled)
-    entered = set(graph.way(base)) if base is not None else set()  # where groups may go on to, from the chain
+    entered = set(graph.way(base)) if base is not None else set()  # where groups may continue to, from the chain
     crossing = {other for other in coupled if base is not None and _goes_on(graph, other, base, entered)}
     order = sorted(coupled, key=lambda other: (other != replaces, other in crossing, other))
     growth = Growth(group, Route(members), [atom_of(group, other) for other in order])

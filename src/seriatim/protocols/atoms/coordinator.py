@@ -1,10 +1,9 @@
 """The coordinator: knows who belongs to what, plans every change of the graph, and has it carried out step by step.
 
-A new group opens in two phases. First its atoms are put where its neighbours' messages pass, and every neighbour
-marks the place in its own sequence from which on these atoms count; only when all marks have come out does the new
-group send anything. A closed group stays until every member was notified of its end. Then its atoms are bypassed,
-which waits for machines of the network, never for receivers. One change is carried out at a time; traffic goes on
-meanwhile.
+A new group opens in two phases. First its atoms are put where its neighbours' messages pass, and every neighbour marks
+the place in its own sequence from which on these atoms count; only when all marks have come out does the new group send
+anything. A closed group stays until every member was notified of its end. Then its atoms are bypassed, which waits for
+machines of the network, never for receivers. One change is carried out at a time; traffic continues meanwhile.
 """
 
 from collections.abc import Callable, Iterable

@@ -54,10 +54,10 @@ class SequencingGraph(Struct):
             if here == end:
                 return found
             if len(found) > len(self.atoms):
-                raise GraphError(f"atom {start!r}", "its way never ends", "build the graph anew")
+                raise GraphError(f"atom {start!r}", "its path never ends", "build the graph again")
             here = self.atoms[here].next
         if end is not None:
-            raise GraphError(f"atom {end!r}", f"it is not on the way from {start!r}", "build the graph anew")
+            raise GraphError(f"atom {end!r}", f"it is not on the path from {start!r}", "build the graph again")
         return found
 
     def path(self, group: Group) -> list[AtomId]:
@@ -90,7 +90,7 @@ class SequencingGraph(Struct):
             while here is not None and here not in depths:
                 way.append(here)
                 if len(way) > len(self.atoms):
-                    raise GraphError(f"atom {name!r}", "its way never ends", "build the graph anew")
+                    raise GraphError(f"atom {name!r}", "its path never ends", "build the graph again")
                 here = self.atoms[here].next
             depth = -1 if here is None else depths[here]
             for atom in reversed(way):
@@ -165,7 +165,7 @@ def check_next(graph: SequencingGraph) -> None:
 
 def _refuse(found: list[str]) -> None:
     if found:
-        raise GraphError("sequencing graph", "; ".join(found[:5]), "make the plan anew")
+        raise GraphError("sequencing graph", "; ".join(found[:5]), "make the plan again")
 
 
 def _misfits(graph: SequencingGraph, groups: Iterable[Group]) -> list[str]:

@@ -108,7 +108,7 @@ class AtomHost(Machine):
         if notice is not None and notice.way:
             if notice.end == name:
                 atom.ends[item.group] = notice.members
-            else:  # the path goes on from here, even if it ended here so far
+            else:  # the path continues from here, even if it ended here so far
                 atom.ends.pop(item.group, None)
         members = atom.ends.get(item.group)
         if members is None:

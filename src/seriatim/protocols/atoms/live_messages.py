@@ -1,4 +1,5 @@
-"""What stations (station.py) and their clients say besides what roles say to each other, and how all of it is typed.
+"""The messages of stations (station.py) and their clients, in addition to those between roles, and the types of all of
+them.
 
 Clients travel on the same links as machines do; what a link carries is never lost, repeated or reordered.
 """
@@ -44,7 +45,7 @@ class Place(Struct, frozen=True, tag=True):
 
 
 class Left(Struct, frozen=True, tag=True):
-    """To a receiver: what is published from now on is not for you."""
+    """To a receiver: events published from now on are not for you."""
 
     topic: Topic
 
@@ -102,7 +103,7 @@ class Full(Struct, frozen=True, tag=True):
 
 
 class Room(Struct, frozen=True, tag=True):
-    """To a publisher: try again what was not taken."""
+    """To a publisher: try again to send events that were not accepted."""
 
 
 # ── what travels where ────────────────────────────────────────────────────────────────────────────────────────────

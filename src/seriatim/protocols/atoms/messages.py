@@ -1,4 +1,4 @@
-"""What the roles say to each other. All of it travels on links that neither lose, repeat nor reorder (node.py)."""
+"""The messages between the roles. All of it travels on links that neither lose, repeat nor reorder (node.py)."""
 
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ class Change(Struct, frozen=True, tag=True):
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """From the coordinator: what is published from now on goes to the members of this group, in order."""
+    """From the coordinator: events published from now on go to the members of this group, in order."""
 
     topic: Topic
     group: Group
@@ -221,7 +221,7 @@ class Gone(Struct, frozen=True, tag=True):
 
 
 class Done(Struct, frozen=True, tag=True):
-    """What was asked for with this token is so."""
+    """The request with this token is done."""
 
     token: Token
 

@@ -1,4 +1,4 @@
-"""What every machine of a system is given when the system begins: the graph, and who plays which part."""
+"""The plan that every machine of a system gets when the system begins: the graph, and the role of each machine."""
 
 from collections.abc import Iterable, Mapping
 from zlib import crc32

@@ -1,4 +1,4 @@
-"""A publisher on a served cluster: sends each event to the ingress of its topic, and is told the event's number.
+"""A publisher on a live cluster: it sends each event to the ingress of its topic, and gets the event's number.
 
 The link to the ingress loses and repeats nothing. The publisher takes the commands of the tree's publisher and gives
 its notices, so the client's outbox works with either.

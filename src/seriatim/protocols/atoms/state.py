@@ -11,7 +11,7 @@ from seriatim.protocols.queue import Queue
 
 
 class Gate(Struct, array_like=True):
-    """What came on a new way, while the old one is not empty."""
+    """Messages that came on a new path while the old one is not empty."""
 
     token: Token
     held: list[Passing] = field(default_factory=list)
@@ -65,14 +65,15 @@ class HeldItem(Struct, array_like=True):
 
 
 class ReceiverState(Struct, array_like=True):
-    """One receiver. `done` counts what was notified, by group and by atom; only atoms that count for it are in it."""
+    """One receiver. `done` counts notified events, by group and by atom; only atoms that matter to the receiver are in
+    it."""
 
     done: dict[str, Number] = field(default_factory=dict)
     held: dict[Group, dict[Number, HeldItem]] = field(default_factory=dict)
 
 
 class Work(Struct, array_like=True):
-    """What the coordinator is busy with: a change, or the removal of what a closed group left behind."""
+    """The current work of the coordinator: a change, or the removal of what a closed group left behind."""
 
     change: Change | None
     group: Group
@@ -84,7 +85,7 @@ class Work(Struct, array_like=True):
 
 
 class CoordinatorState(Struct, array_like=True):
-    """The membership matrix, the graph, and what is being done to them."""
+    """The membership matrix, the graph, and the changes under way."""
 
     graph: SequencingGraph
     incarnations: dict[Topic, int] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """A station: the roles of a system of atoms that share one process, as one machine.
 
-Any of coordinator, ingress and host, under one name. What they say to each other stays inside and is handled in the
-same step, so one record in one journal stands for all of it; what they say to others travels on one link per station.
-Each kind of message is for one role, so the address of a station is enough.
+Any of coordinator, ingress and host, under one name. Messages between them stay inside and are handled in the same
+step, so one record in one journal stands for all of them; messages to others travel on one link per station. Each kind
+of message is for one role, so the address of a station is enough.
 
-What the roles of the explorer hand to each member, a station hands to the broker once: the link to `BROKER` keeps an
-item until the broker has it. An item has a place of its own there (`slot_of`), so a repeat changes nothing.
+In the explorer the roles hand an item to each member; a station hands it to the broker once: the link to `BROKER` keeps
+an item until the broker has it. Each item has its own place there (`slot_of`), so a repeat changes nothing.
 """
 
 from collections import deque

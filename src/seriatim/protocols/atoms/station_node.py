@@ -47,7 +47,7 @@ class StationNode(JournaledNode):
     def __init__(self, station: Station, retry_ms: float) -> None:
         super().__init__(station, retry_ms)
         self.burdens = Burdens(station.name, station.neighbours, station.options, station.gated)
-        self._reports_due = False  # who is full has changed
+        self._reports_due = False  # the set of full stations has changed
         self._report_at: float | None = None
         self._kept_out: set[Address] = set()  # publishers that were told to wait
         self._heard: dict[Address, int] = {}  # what each had acknowledged when it was last repeated
@@ -78,7 +78,7 @@ class StationNode(JournaledNode):
         if type(message) is not Frame:
             return self._report(super().step(source, message, now), now)
         if link is None and message.number != 1:
-            return Effects()  # of somebody who is forgotten; who is not begins with 1
+            return Effects()  # from a forgotten client; others begin with 1
         if (found := self._behind(source, link, message)) is not None:
             self.outdated = found
             return Effects(notify=[found])

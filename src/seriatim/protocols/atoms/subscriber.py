@@ -204,7 +204,7 @@ class Membership(Machine):
             return
         if holding.begins is None:
             holding.begins = incarnation
-            if group in self.state.done:  # we had not been let go: it goes on
+            if group in self.state.done:  # we had not been released: it continues
                 holding.start = self.receiver.places[topic]
         holding.ours.add(incarnation)
         if holding.since is None:

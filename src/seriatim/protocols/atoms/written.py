@@ -57,7 +57,7 @@ class Chain(Struct, forbid_unknown_fields=True):
 
 
 class Written(Struct, forbid_unknown_fields=True):
-    """What the file holds."""
+    """The contents of the file."""
 
     order: str
     threshold: int
@@ -117,17 +117,17 @@ def parse(table: Mapping[str, Any]) -> Written:
     """What TOML reads as; a GraphError says what is wrong with it."""
     if not is_atoms(table):
         raise GraphError(
-            "order", f"{table.get('order')!r}: this is no plan of atoms", "make one: seriatim plan --order atoms"
+            "order", f"{table.get('order')!r}: this is not a plan of atoms", "make one: seriatim plan --order atoms"
         )
     try:
         written = msgspec.convert(table, Written)
     except msgspec.ValidationError as error:
-        raise GraphError("plan", f"does not fit: {error}", f"make it anew: {AGAIN}") from None
+        raise GraphError("plan", f"does not fit: {error}", f"make it again: {AGAIN}") from None
     for name, column in (("sizes", written.sizes), ("digests", written.digests)):
         if len(column) != len(written.topics):
-            raise GraphError(name, f"there are {len(column)}, for {len(written.topics)} topics", "make the plan anew")
+            raise GraphError(name, f"there are {len(column)}, for {len(written.topics)} topics", "make the plan again")
     if len(set(written.topics)) != len(written.topics):
-        raise GraphError("topics", "one is listed twice", "make the plan anew")
+        raise GraphError("topics", "one is listed twice", "make the plan again")
     return written
 
 
@@ -150,7 +150,7 @@ def graph_of(written: Written, memberships: Mapping[Topic, Iterable[Address]] | 
         names = [atom_of(*pair) for pair in pairs]
         for name, pair in zip(names, pairs, strict=True):
             if name in graph.atoms:
-                raise GraphError(f"atom {name!r}", "it is listed twice", "make the plan anew")
+                raise GraphError(f"atom {name!r}", "it is listed twice", "make the plan again")
             graph.atoms[name] = Atom(pair, host=chain.host)
         for name, after in pairwise(names):
             graph.atoms[name].next = after

@@ -1,4 +1,4 @@
-"""What a broker takes from one of its clients: names and numbers that are bounded, and events in its own name only.
+"""Limits on what a broker accepts from a client: bounded names and numbers, and events only in the client's own name.
 
 Names travel to all brokers and stay there, so a malicious client must not choose how long or how many they are.
 """

@@ -1,4 +1,4 @@
-"""What clients and brokers say to each other. All of it travels on links that neither lose, repeat nor reorder."""
+"""The messages between clients and brokers. All of it travels on links that neither lose, repeat nor reorder."""
 
 from typing import TypeAlias
 

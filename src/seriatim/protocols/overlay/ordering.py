@@ -1,4 +1,4 @@
-"""What an order of publications has to say to the rest of a broker, and the weakest order: each publisher's own.
+"""The interface between an order of publications and the rest of a broker, and the weakest order: each publisher's own.
 
 A broker keeps the tables and the questions; an `Ordering` moves publications. Each rule is one small method, so that
 the checkers can be checked by replacing it.

@@ -5,9 +5,9 @@ waits until nothing with a smaller clock can come any more from a direction in w
 wants. A broker asks in such a direction (`Inquire`, the paper's request); the answer (`Promise`, the acknowledgement)
 comes behind everything that was under way on the link, from as far as somebody publishes that may matter.
 
-Clients are notified in one and the same order, that of (clock, key), so whatever two of them share they see alike.
-What is notified first is the head of a client's queue: others wait behind it, nobody waits for the whole queue
-(progressive delivery). A client that hears one publisher only never waits.
+Clients are notified in one and the same order, that of (clock, key), so whatever two of them share they see alike. The
+head of a client's queue is notified first: others wait behind it, and nobody waits for the whole queue (progressive
+delivery). A client that hears one publisher only never waits.
 """
 
 from bisect import insort

@@ -3,12 +3,13 @@
 Two subscribers get whatever both get from above, through the lowest broker that is above both (a broker is above
 itself): there it passes once, and links keep the order. That holds whatever else changes.
 
-Whatever climbs comes back: as the publication itself where somebody wants it, else in a `Turned`. So a broker knows
-what of a publisher may still be above, and sends that publisher's next publication after it: its own order is kept too.
-And it can notify clients early, on the way up, where nobody can see another order (README.md, "On the way up").
+Every publication that climbs comes back: as the publication itself where somebody wants it, otherwise in a `Turned`. So
+a broker knows what of a publisher may still be above, and sends that publisher's next publication after it: its own
+order is kept too. And it can notify clients early, on the way up, where nobody can see another order (README.md, "On
+the way up").
 
-A broker rarely waits to hear what has turned, and hearing it late is never wrong. So a parent tells of many at once,
-and a broker that waits asks.
+A broker rarely waits to hear which publications have turned, and hearing it late is never wrong. So a parent reports
+many at once, and a broker that waits asks.
 """
 
 from collections import Counter
@@ -98,7 +99,7 @@ class RootedOrder(Ordering):
         return self._may_tell(direction, origin)
 
     def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
-        """Whether to hear at once that it has turned, so that the publisher's next need not follow it in vain.
+        """Whether to hear at once that it has turned, so that the publisher's next need not follow it needlessly.
 
         That is so of publishers of which that was seen. What is wanted on the way back comes back in any case.
         """
@@ -302,7 +303,7 @@ class CentralOrder(RootedOrder):
         return True
 
     def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
-        return False  # nothing ever follows in vain
+        return False  # nothing ever follows needlessly
 
     def _may_tell(self, client: Address, origin: Address) -> bool:
         return False

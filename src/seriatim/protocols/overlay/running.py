@@ -132,7 +132,7 @@ class BrokerNode(ConnectedNode):
 
     def __init__(self, inner: Any, retry_ms: float, journals: bool = True) -> None:
         super().__init__(inner, retry_ms, journals)
-        self.unheard: dict[Address, int] = {}  # neighbours that may know more, and how often they were greeted in vain
+        self.unheard: dict[Address, int] = {}  # neighbours that may know more, and how often they did not answer
 
     def confirm(self) -> None:
         """Hear every neighbour before anything is sent to it."""

@@ -1,4 +1,4 @@
-"""What the roles remember. All of it is plain data, so that it can be kept, compared and brought back."""
+"""The state of the roles. All of it is plain data, so that it can be kept, compared and brought back."""
 
 from msgspec import Struct, field
 
@@ -25,7 +25,7 @@ class Advertised(Struct, array_like=True):
 
 
 class Routes(Struct, array_like=True):
-    """Who wants and who has what, by direction: a neighbour or a client."""
+    """Subscriptions and advertisements, by direction: a neighbour or a client."""
 
     wanted: dict[Address, dict[Id, Where]] = field(default_factory=dict)
     offered: dict[Address, dict[Id, Advertised]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Offer(Struct, array_like=True):
 
 
 class ClientSide(Struct, array_like=True):
-    """What a broker knows of one of its clients.
+    """The state of one client at its broker.
 
     `queue`: commands that wait, in order: for an advertisement to be heard everywhere, or for publications to come
     back. `joining`: subscriptions that have not begun.
@@ -66,7 +66,7 @@ class ClientSide(Struct, array_like=True):
 
 
 class Echo(Struct, array_like=True):
-    """A question that went on to others: who asked, who has not answered yet, and what was heard so far.
+    """A question that was forwarded to others: who asked, who has not answered yet, and the answers so far.
 
     `keys`: publications that were notified early and have to come back before it is answered. `where`: of a question of
     the broker itself, behind a late advertisement.
@@ -121,10 +121,10 @@ class BrokerState(Struct, array_like=True):
     serial: int = 0
     clock: Clock = 0
     turned: dict[Address, list[Key]] = field(default_factory=dict)  # by child: it climbed from there; not told yet
-    uneven: set[Address] = field(default_factory=set)  # publishers of which one had to follow another in vain
+    uneven: set[Address] = field(default_factory=set)  # publishers of which one had to follow another needlessly
 
 
 class ClientState(Struct, array_like=True):
-    """What a client remembers: the number it was notified of last, by subscription."""
+    """The state of a client: the number it was notified of last, by subscription."""
 
     numbers: dict[Name, Number] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Routing tables: who wants what, who has what, and what each neighbour has to know of it.
+"""Routing tables: subscriptions, advertisements, and which of them each neighbour has to know.
 
-Reverse-path forwarding with covering: a neighbour is told of a subscription if something that was advertised from its
-direction can match it, and if it was not told of one that covers it. Whatever changes, a neighbour is told of what is
-new before it is told of what is over, so at every moment what it knows covers all that it should send.
+They use reverse-path forwarding with covering: a neighbour is told of a subscription if an advertisement from its
+direction can match it, and if it was not told of a subscription that covers it. At every change, a neighbour is told of
+new subscriptions before ended ones, so at every moment the subscriptions that it knows cover all that it should send.
 
 The indexes are made from the plain state (`Routes`) and kept beside it; questions cost what they find.
 """

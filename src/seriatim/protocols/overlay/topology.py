@@ -1,7 +1,7 @@
 """The shape of an overlay: which broker is linked to which, and which of them is the root.
 
-An overlay is a tree. That is checked here, once, for whoever knows all of it: a configuration file, a plan, a test. A
-broker itself is only given its `Place`: its neighbours.
+An overlay is a tree. That is checked here, once, for every caller that knows all of it: a configuration file, a plan, a
+test. A broker itself is only given its `Place`: its neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ class OverlayError(InputError):
 
 
 class Place(Struct, frozen=True):
-    """What a broker knows of the overlay. The root has no parent."""
+    """The part of the overlay that a broker knows. The root has no parent."""
 
     name: Address
     parent: Address | None = None

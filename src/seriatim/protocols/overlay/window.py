@@ -1,8 +1,8 @@
 """How much of a link may be under way at once.
 
-A connection that is given more than it can hold breaks, and so would the next one. So what is under way
-to one neighbour or client, first sent or repeated, is bounded in messages and in bytes; the rest is kept in the link
-until acknowledgements make room for it. Nothing of this is state: a new connection begins with an empty window.
+A connection that is given more than it can hold breaks, and so would the next one. So the messages under way to one
+neighbour or client, first sent or repeated, are bounded in number and in bytes; the rest is kept in the link until
+acknowledgements make room for it. Nothing of this is state: a new connection begins with an empty window.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ SILENT_MOST = 16  # while nothing is acknowledged, every 16th retry repeats in a
 
 
 class Window:
-    """What is under way on one link: the oldest messages that are not acknowledged."""
+    """The messages under way on one link: the oldest ones that are not acknowledged."""
 
     __slots__ = ("_bytes", "_heard", "_silent", "_sizes", "posted")
 

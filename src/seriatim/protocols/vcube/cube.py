@@ -1,4 +1,4 @@
-"""The virtual hypercube: clusters, and who is nearest in each of them. Pure arithmetic on ids, no state.
+"""The virtual hypercube: clusters, and the nearest peer in each of them. Pure arithmetic on ids, no state.
 
 Papers 001 and 002 define the ordered cluster c(i, s) by recursion. Written out, c(i, s) holds the ids whose distance
 i ⊕ j has its highest bit at place s, in order of that distance; so "the first member of the cluster" is the nearest

@@ -1,6 +1,8 @@
-"""Publications: numbered and given a barrier by their source, and notified by every member after what they depend on.
+"""Publications: their source numbers them and gives them a barrier, and every member notifies them after those that
+they depend on.
 
-A publication waits for the one before it of the same source, and for what its barrier names. Nothing else delays it.
+A publication waits for the previous one of the same source, and for those that its barrier names. Nothing else delays
+it.
 """
 
 from abc import abstractmethod

@@ -1,8 +1,8 @@
 """Coming and going: how a peer becomes a member of a topic, and how it leaves.
 
-Joining takes two rounds over all peers. After `Sub`, every present and future member knows us and sends us what is
-published, and we know all of them. The answers to `Census` add up to the frontier, the place where we begin. What lies
-below it counts as notified; what lies above it reaches us. From then on we relay.
+Joining takes two rounds over all peers. After `Sub`, every present and future member knows us and sends us its
+publications, and we know all of them. The answers to `Census` add up to the frontier, the place where we begin.
+Publications below it count as notified; publications above it reach us. From then on we relay.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,8 @@
-"""A peer on a network that may lose, repeat and reorder: numbers, acknowledges and repeats what it sends.
+"""A peer on a network that may lose, repeat and reorder: it numbers, acknowledges and repeats messages.
 
-`Peer` assumes that what it sends to a living peer arrives once. A TCP connection loses what was under way when it
-breaks, so between any two *lives* there is a `Link` (protocols/link.py). Numbers begin at 1 with every new life of
-either side, and a frame from or to any other life is dropped.
+`Peer` assumes that a message to a living peer arrives once. A TCP connection that breaks loses the messages under way,
+so between any two *lives* there is a `Link` (protocols/link.py). Numbers begin at 1 with every new life of either side,
+and a frame from or to any other life is dropped.
 
 *Acknowledgements* travel with the frames of the other direction. One is sent alone only if there was no such frame for
 `acknowledge_ms`, or after many frames: a peer answers nearly everything, so this is rare.
@@ -14,8 +14,8 @@ presumed dead: if it lives it must hear of it, and repeated news does no harm.
 *Suspicion*: heartbeats go between neighbours of the cube only. Another peer is missed when we need it:
 something we sent it is not acknowledged, and nothing comes from it.
 
-*Portions*: a connection that is given more than it can hold breaks, and so would the next one. So what
-is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
+*Portions*: a connection that is given more than it can hold breaks, and so would the next one. So the messages under
+way to one peer, first sent or repeated, are bounded in bytes too; the rest is kept until its turn comes.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ PORTION_BYTES_MAX = 4 * 1024 * 1024  # of events; small beside what a connection
 
 
 class Parcel(Struct, frozen=True, tag=True, array_like=True):
-    """What travels between two processes: a frame from one life (its `epoch`) to another, the `receiver`."""
+    """A message between two processes: a frame from one life (its `epoch`) to another, the `receiver`."""
 
     receiver: Life
     frame: Frame[Body]

@@ -1,7 +1,7 @@
 """Every message of VCube-PS. README.md beside this file has the same list as a table.
 
-Peers talk in `Packet`s, which say from which life of a peer to which life of another they go: what was meant for an
-earlier life is dropped.
+Peers talk in `Packet`s, which say from which life of a peer to which life of another they go: a packet for an earlier
+life is dropped.
 """
 
 from typing import Literal, TypeAlias
@@ -72,7 +72,7 @@ class Born(Struct, frozen=True, tag=True):
 
     births: int
     rejoining: tuple[Topic, ...] = ()
-    forgot: bool = False  # the process died; what it was notified of before, it may be notified of again
+    forgot: bool = False  # the process died, so it may be notified of the same events again
 
 
 class Rejoined(Struct, frozen=True, tag=True):
@@ -91,7 +91,7 @@ class Replaced(Struct, frozen=True, tag=True):
 
 
 class Entry(Struct, frozen=True, array_like=True):
-    """What a peer last said about its own membership. A later birth or a higher version wins."""
+    """The last message of a peer about its own membership. A later birth or a higher version wins."""
 
     life: Life
     version: int
@@ -99,7 +99,7 @@ class Entry(Struct, frozen=True, array_like=True):
 
 
 class Sub(Struct, frozen=True, tag=True):
-    """To all peers: I am joining this topic; send me what is published on it; who else holds it?"""
+    """To all peers: I am joining this topic; send me its publications; who else holds it?"""
 
     topic: Topic
     entry: Entry
@@ -237,7 +237,7 @@ Body: TypeAlias = Cast | Ack | Past | News | Alive | Orphan | Spare | Greet | St
 
 
 class Packet(Struct, frozen=True, tag=True):
-    """What travels between two peers."""
+    """A message between two peers."""
 
     sender: Life
     receiver: Life

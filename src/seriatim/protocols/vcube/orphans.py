@@ -1,7 +1,7 @@
 """Publications whose source is dead: everybody who lives gets them, or nobody does.
 
 A peer that holds one that may not have reached everybody entrusts it to the member with the lowest id, which sends it
-down its own tree; if that member dies or leaves, to the next. A member that waits for one in vain takes a census: a
+down its own tree; if that member dies or leaves, to the next. A member that waits for one too long takes a census: a
 publication that nobody has will never come, so nobody waits for it any longer.
 """
 

@@ -17,7 +17,7 @@ from seriatim.protocols.vcube.state import Flow, Group, PeerState, Task
 
 
 class Peer(Joining):
-    """The machine of one peer. It assumes that what it sends to a living peer arrives, once, in any order."""
+    """The machine of one peer. It assumes that messages to a living peer arrive, once, in any order."""
 
     @classmethod
     def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Iterable[Payload]) -> "Peer":

@@ -1,4 +1,5 @@
-"""What all parts of a peer share, and who lives: news of the dead spread over the cube, heartbeats, suspicion.
+"""The state that all parts of a peer share, and which peers live: news of the dead spread over the cube, heartbeats,
+suspicion.
 
 The status of a peer only ever rises: alive, dead, born again, dead again. Every peer tells the nearest living peer of
 each of its clusters all it knows. These neighbours connect all peers, so everybody hears. A suspicion is news like any
@@ -17,7 +18,7 @@ from seriatim.protocols.vcube.state import Group, PeerState
 
 
 class Core:
-    """What the parts of a peer share. `state` is everything; the rest is computed from it."""
+    """The state that the parts of a peer share. `state` is everything; the rest is computed from it."""
 
     def __init__(self, cube: Cube, id: Id, options: VCubeOptions, state: PeerState | None = None) -> None:
         if id not in cube:

@@ -1,9 +1,9 @@
 """Copies of file journals: of one that is being written, and back to where a process can open it.
 
-*A copy is a prefix.* It has the newest whole snapshot and the segments after it, the last one up to a whole frame. What
-a process appends meanwhile is in the copy or not; what is in it was written, in this order. A frame may be in it that
-was not acknowledged yet, as after a crash. The writer may take a snapshot and remove what we read: then the copy is
-made once more.
+*A copy is a prefix.* It has the newest whole snapshot and the segments after it, the last one up to a whole frame.
+Records that a process appends meanwhile may or may not be in the copy; the records in it were written, in this order. A
+frame may be in it that was not acknowledged yet, as after a crash. The writer may take a snapshot and remove what we
+read: then the copy is made once more.
 
 *Whole or not at all.* A folder is made under another name, made durable, and renamed (`building`).
 """
@@ -47,7 +47,7 @@ class FileCopy(Struct, frozen=True):
 
 
 class JournalCopy(Struct, frozen=True):
-    """What was copied. `holder`: the process that had the journal open meanwhile; empty: nobody."""
+    """The copied files. `holder`: the process that had the journal open meanwhile; empty: nobody."""
 
     files: list[FileCopy]
     holder: str = ""

@@ -1,11 +1,11 @@
 """A journal in a folder of the local disk. layout.py describes the files.
 
-*Appending* is one frame to a file that is opened for synchronous writes, in a thread: the event loop goes on meanwhile,
-and the driver gathers the next append. How, and how room is reserved ahead, is in segment.py.
+*Appending* writes one frame to a file that is opened for synchronous writes, in a thread: the event loop continues
+meanwhile, and the driver gathers the next append. How, and how room is reserved ahead, is in segment.py.
 
-*Snapshots.* A new segment is begun first, so that appends go on there while the snapshot is written beside them: to a
-temporary file, made durable, then renamed. It stands for all segments before its own. The one before it is kept
-together with its segments, so that a snapshot that turns out to be damaged loses nothing; what is older is removed.
+*Snapshots.* A new segment is begun first, so that appends continue there while the snapshot is written beside them: to
+a temporary file, which is synced and then renamed. It stands for all segments before its own. The previous snapshot is
+kept together with its segments, so that a damaged snapshot loses nothing; older files are removed.
 
 *After a failed write* the content of the disk is unknown, so this journal takes nothing more. Opening it again reads
 what is on the disk.
@@ -119,7 +119,7 @@ class FileJournal:
     def _check_usable(self) -> None:
         broken = self._broken or (self._segment.broken if self._segment is not None else None)
         if broken is not None:
-            raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {broken}")
+            raise JournalError(f"{self.folder}: accepts nothing more after an earlier failure: {broken}")
         if self._writer is None:
             raise Closed(f"{self.folder}: the journal is not open")
 
@@ -259,7 +259,7 @@ class FileJournal:
         if names and LOCK not in names and not any(is_of_journal(name) for name in names):
             examples = ", ".join(sorted(names)[:3])
             raise JournalError(
-                f"{self.folder}: holds something else than a journal ({examples}); name an empty folder or a new one"
+                f"{self.folder}: holds files that are not a journal ({examples}); name an empty folder or a new one"
             )
 
     def _recover(self) -> Recovered:

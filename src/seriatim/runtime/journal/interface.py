@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Recovered(Struct):
-    """What an opened journal holds: the last snapshot, if there is one, and all records after it."""
+    """The contents of an opened journal: the last snapshot, if there is one, and all records after it."""
 
     snapshot: bytes | None
     records: list[bytes]

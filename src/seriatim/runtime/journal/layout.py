@@ -1,4 +1,4 @@
-"""The files of a file journal: what is in them, byte by byte, and how to tell a torn end from damage.
+"""The files of a file journal: their layout, byte by byte, and how to distinguish a torn end from damage.
 
     segment-00000001.log       header, then one frame per append
     snapshot-00000002.bin      the state that stands for everything before segment 2
@@ -9,10 +9,10 @@
     payload          the records of one append, as a msgpack array of byte strings
 
 A frame is written by one call and the next one only after it is durable. So a crash can leave at most one unfinished
-frame, at the very end: that one was never acknowledged, and it is cut off. Everything else that does not fit is
-damage, and records that were acknowledged may be behind it: it is reported, never skipped. A frame header has a
-checksum of its own so that a damaged length in the middle is not taken for an unfinished end. Zeros after the last
-frame are room that was reserved for the next ones.
+frame, at the very end: that one was never acknowledged, and it is cut off. Everything else that does not fit is damage,
+and records that were acknowledged may be behind it: it is reported, never skipped. A frame header has its own checksum,
+so that a damaged length in the middle is not taken for an unfinished end. Zeros after the last frame are room that was
+reserved for the next ones.
 """
 
 import errno
@@ -52,7 +52,8 @@ class Damage(JournalError):
 
 
 class Scan(Struct):
-    """What a segment holds. `torn`: why it does not end with a whole frame; what is beyond `end` was never taken."""
+    """The contents of a segment. `torn`: why it does not end with a whole frame; what is beyond `end` was never
+    taken."""
 
     first_number: int
     next_number: int

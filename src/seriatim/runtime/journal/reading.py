@@ -33,7 +33,7 @@ def holder_of(lock: int) -> str:
 
 
 class Reading(Struct):
-    """What counts of a journal's files: the newest whole snapshot, if there is one, and the segments from `first` on.
+    """The valid files of a journal: the newest whole snapshot, if there is one, and the segments from `first` on.
 
     `damaged`: newer snapshots, which are not needed.
     """

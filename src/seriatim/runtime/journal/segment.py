@@ -6,12 +6,12 @@ next append, writes it and waits for the disk in *one* call of the system: it mo
 (`splice`), and needs the lock once, to say that it is done. Where that is not possible it reads the pipe and writes to
 the file.
 
-*One at a time.* The loop puts a frame into the pipe only when the one before is durable, so that a crash leaves at most
-one unfinished frame, at the end.
+*One at a time.* The loop puts a frame into the pipe only when the previous one is durable, so that a crash leaves at
+most one unfinished frame, at the end.
 
 *Room.* A file that grows has its new size and blocks made durable with every append, which is a second wait for the
-disk. So room is reserved ahead, as zeros: when a file is begun, and later after an append was told, not while somebody
-waits.
+disk. So room is reserved ahead, as zeros: when a file is begun, and later after an append was acknowledged, not while
+somebody waits.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Segment:
             self.reserved += room
 
     def close(self) -> None:
-        """Give back what was reserved. Not made durable: zeros at the end mean nothing."""
+        """Give back the reserved room. Not made durable: zeros at the end mean nothing."""
         try:
             if self.broken is None and os.fstat(self.descriptor).st_size > self.end:
                 os.ftruncate(self.descriptor, self.end)

@@ -3,8 +3,8 @@
 For each node there is a list of addresses, several where standbys may take over. Connections are shared: one per
 address, whatever nodes are reached through it. A server says which nodes run there, and says it again when that
 changes; a node is *connected* while some open connection says so. Until then its addresses are tried in turn, with
-growing pauses. Nothing is queued for a node that is not connected: machines repeat what is not answered, and
-`on_connect` tells them when it is worth while.
+growing pauses. Nothing is queued for a node that is not connected: machines repeat unanswered messages, and
+`on_connect` tells them when to do so.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class Dialer:
         }
 
     def all_failed(self) -> bool:
-        """Whether every node that is not connected was looked for at each of its addresses, in vain."""
+        """Whether every node that is not connected was tried at each of its addresses, without success."""
         missing = [self._searches[node] for node in self._peers if node not in self._plugged]
         return all(search.failures > 0 for search in missing)
 
@@ -227,7 +227,7 @@ class Search:
         self._missing = asyncio.Event()
         self._missing.set()
         self._dialer = dialer
-        self.failures = 0  # rounds of all addresses, in vain
+        self.failures = 0  # rounds of all addresses without success
         self._next = 0
         self._found_at = 0.0
         self._loop = asyncio.get_running_loop()
@@ -235,7 +235,7 @@ class Search:
         self.task.add_done_callback(self._stopped)
 
     def story(self) -> str:
-        """What was tried, and why it failed."""
+        """The addresses that were tried, and why each failed."""
         node = self.peer.node
         return "; ".join(f"{line.address}: {line.reason_for(node)}" for line in self._lines())
 

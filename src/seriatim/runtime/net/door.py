@@ -1,4 +1,4 @@
-"""A port that admits a connection only after it has said who it is: listening, accepting, TLS, bounds, closing.
+"""A port that admits a connection only after it has identified itself: listening, accepting, TLS, bounds, closing.
 
 The subclass decides what a connection must say and what it may do: `Listener` for sequencers (listener.py),
 `SystemDoor` for peers and for brokers of an overlay (system_door.py).

@@ -4,8 +4,8 @@ A new connection must say who it is within a time limit and show the token of it
 only: a client for its name and `name/...`, a node for its own name and to its neighbours. Anything else closes that
 connection. The reason is logged and counted, and other connections are not affected.
 
-The nodes that run here are the machines attached to the switchboard that the tree knows. When they change, everybody
-connected is told; with none left, everybody is sent away to try elsewhere.
+The nodes that run here are the machines attached to the switchboard that the tree knows. When they change, all
+connected clients are told; when no node is left, all are sent away to try elsewhere.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Who may connect, and how what they say is kept private: tokens and TLS, read from files.
+"""Who may connect, and how connections are kept private: tokens and TLS, read from files.
 
 Clients and nodes have different tokens. The token of clients does not admit a node, because all trust what a node says
 about the order. A certificate does not admit a node either: clients have certificates of the same authority. Without
@@ -143,7 +143,7 @@ def load_stamp_key(field: str, path: Path) -> bytes:
     try:
         key = bytes.fromhex(text)
     except ValueError:
-        raise InputError(field, f"{path} holds something else than hexadecimal digits", KEY_FIX) from None
+        raise InputError(field, f"{path} does not hold hexadecimal digits", KEY_FIX) from None
     if len(key) < KEY_BYTES_MIN:
         raise InputError(field, f"{path} holds only {len(key)} bytes, so it can be guessed", KEY_FIX)
     _warn_if_open(path)

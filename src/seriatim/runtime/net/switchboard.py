@@ -1,6 +1,6 @@
 """How each address is reached: one table from address to outlet, for machines of this process and for connections.
 
-A message to an address that is not in the table is dropped and counted. Machines repeat what is not answered, so a
+A message to an address that is not in the table is dropped and counted. Machines repeat unanswered messages, so a
 connection that is being made again needs no queue here.
 """
 

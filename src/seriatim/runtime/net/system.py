@@ -1,7 +1,7 @@
 """Processes that must be given the same file: peers, and brokers of an overlay.
 
 The content that must be equal is a *description*. Its digest is in every hello between them. A process with another
-description is refused, and told what differs. A *report* is the state of one process. Observers and refused processes
+description is refused, and told the difference. A *report* is the state of one process. Observers and refused processes
 get it; `ask` asks for it. Their connections are in system_door.py.
 """
 
@@ -44,7 +44,7 @@ class SystemReport(Struct, frozen=True, kw_only=True):
     version: int = VERSION
     waits: list[str] = field(default_factory=list)
     left_out: int = 0  # further waits that are not listed
-    problems: list[str] = field(default_factory=list)  # what does not work now; programs of before tell none
+    problems: list[str] = field(default_factory=list)  # what does not work now; earlier programs report none
 
 
 Description = TypeVar("Description", bound=SystemDescription)

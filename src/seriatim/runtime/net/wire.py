@@ -1,12 +1,12 @@
-"""What travels over TCP between clients and nodes, between nodes, and between peers: length-framed msgpack, versioned
-by the hello.
+"""The frames on TCP between clients and nodes, between nodes, and between peers: length-framed msgpack, versioned by
+the hello.
 
     frame     := length (4 bytes, big-endian, of what follows), body
     first     who connected → server: Hello     server → who connected: Welcome, or Refusal and the connection is closed
     then      both ways: Envelope, or Ping (nothing was sent for a while)
               server → who connected: Welcome again when other nodes run there now; Refusal before it closes
 
-What an envelope may hold is for the product: `live/<product>/wire.py` lists its messages. Each side decodes only what
+The product defines what an envelope may hold: `live/<product>/wire.py` lists its messages. Each side decodes only what
 the other may say to it: a client's frame cannot even hold what only nodes tell each other. A frame that is not exactly
 one of these closes the connection. Nothing here can execute anything, and no length is trusted before it is checked.
 """

@@ -1,4 +1,4 @@
-"""What tests of the journal in a stream share. The journal is always in stream J."""
+"""The common part of the tests of the journal in a stream. The journal is always in stream J."""
 
 import asyncio
 import contextlib

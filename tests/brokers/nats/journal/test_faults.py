@@ -137,7 +137,7 @@ async def test_nobody_answers_for_too_long(tmp_path: Path) -> None:
             JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; check the servers"
         ):
             await asyncio.wait_for(journal.append([b"b"]), 60)
-        with pytest.raises(JournalError, match="takes nothing more since an earlier failure"):
+        with pytest.raises(JournalError, match="accepts nothing more after an earlier failure"):
             await journal.append([b"c"])
         with pytest.raises(JournalError, match="no answer from NATS"):
             await opened(client, timeout_s=0.1, patience_s=0.3)

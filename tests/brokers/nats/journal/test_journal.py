@@ -103,7 +103,7 @@ async def test_a_stream_that_is_full_says_so(tmp_path: Path) -> None:
             for _ in range(100):
                 await journal.append([b"x" * 500])
                 kept += 1
-        with pytest.raises(JournalError, match="takes nothing more"):
+        with pytest.raises(JournalError, match="accepts nothing more"):
             await journal.append([b"x"])
         assert journal.failed.done()
         await journal.close()
@@ -283,6 +283,34 @@ async def test_opening_while_the_writer_takes_snapshots_all_the_time(tmp_path: P
         before = int(recovered.snapshot or b"0")
         assert [int(record) for record in recovered.records] == list(range(before, count))
         await first.close()
+        await second.close()
+
+
+async def test_a_snapshot_is_completed_after_a_reader_has_looked_for_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it replaces is purged. Nobody writes after that, so reading the same again does not help."""
+    async with server_and_client(tmp_path) as (_, client):
+        first, _ = await opened(client)
+        await first.append([b"1"])
+        await first.close()
+        writer, number, last = first._writer, first._number, first._stream.last
+        jetstream, prefix = client.jetstream(), "seriatim.journal.J"
+        await jetstream.publish(f"{prefix}.log", encode(Chunk(writer, number + 1, number + 1, b"up to 1")))
+        await jetstream.publish(f"{prefix}.log", encode(Records(writer, number + 2, 1, 1, encode([b"2"]))))
+        second = NatsJournal(client.link, "J")
+        look = second._stream.last_sequence
+
+        async def last_sequence() -> int:
+            found = await look()
+            if found == last + 2:
+                marker = Snapshot(writer, number + 3, number + 1, 1, zlib.crc32(b"up to 1"), last, number)
+                await jetstream.publish(f"{prefix}.snapshot", encode(marker))
+                await jetstream.purge_stream("J", seq=last + 1)
+            return found
+
+        monkeypatch.setattr(second._stream, "last_sequence", last_sequence)
+        assert await second.open() == Recovered(b"up to 1", [b"2"])
         await second.close()
 
 

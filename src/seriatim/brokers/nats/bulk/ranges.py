@@ -1,11 +1,11 @@
 """Reading a range of positions of a JetStream stream, whole, once, at the speed of the connection.
 
 With `allow_direct` (all streams of ours) a server answers one question with thousands of messages (DIRECT.GET with a
-batch). Each says which position came before it, and the end says which was the last: what was lost on the way is
-noticed, and what is missing in the stream is told apart from it. Any replica may answer, also one that is behind: a
-short answer is not the end. What a replica does not have is asked of the stream's leader, and only what the leader
-says is not there is a *hole*: deleted, or older than the stream keeps. Streams without `allow_direct` are read through
-their leader, message by message, many questions at a time.
+batch). Each message names the position before it, and the end names the last one: so a message that was lost on the way
+is noticed, and distinguished from a message that the stream does not have. Any replica may answer, also one that is
+behind: a short answer is not the end. Messages that a replica does not have are requested from the stream's leader.
+Only a message that the leader does not have is a *hole*: it was deleted, or is older than the stream keeps. Streams
+without `allow_direct` are read through their leader, message by message, many questions at a time.
 """
 
 import re
@@ -81,7 +81,7 @@ class _RangeReader:
         read_some = self._read_direct if direct else self._read_from_leader
         next_position, heard_at, pause_s = first, time.monotonic(), RETRY_S[0]
         while next_position <= last:
-            problem = "the answers bring nothing"
+            problem = "the answers are empty"
             messages = Messages()
             try:
                 if self._socket is None:

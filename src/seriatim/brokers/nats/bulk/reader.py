@@ -32,7 +32,7 @@ _USUAL = re.compile(
 
 
 class NatsReader(Struct, frozen=True):
-    """See `BulkReader`. Every read has a connection of its own."""
+    """See `BulkReader`. Every read has its own connection."""
 
     servers: list[str]
     credentials: NatsCredentials

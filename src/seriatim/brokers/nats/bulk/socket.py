@@ -3,8 +3,8 @@
 Jobs that read whole streams run in processes of their own, without an event loop. A message is two slices of a buffer,
 so reading costs a few microseconds each. Brokers and clients use link.py, which stays connected.
 
-Every connection has an inbox of its own, and every question its own subject below it: an answer that belongs to an
-earlier question, or to somebody else, is never taken for ours. Every wait is bounded.
+Every connection has its own inbox, and every question its own subject below it, so an answer to an earlier question, or
+to somebody else, is never mistaken for the answer to this one. Every wait is bounded.
 """
 
 import base64

@@ -1,13 +1,13 @@
 """A journal in a JetStream stream: kept by as many servers as the stream has replicas, for nodes that move.
 
-messages.py says what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
+messages.py defines what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
 
 *One writer.* Every message names the last sequence its writer has seen, and the stream refuses it if there is a later
 one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced). No lock,
 no lease, no clock.
 
 *Snapshots* are appended in pieces between appends, then a message that says that they are complete, then everything
-before is purged. A crash anywhere in between leaves the snapshot before and all messages after it.
+before is purged. A crash anywhere in between leaves the previous snapshot and all messages after it.
 
 *How durable* an acknowledged append is, the servers decide: a stream with one replica survives a crash of its server,
 and of the machine only if the server runs with `sync_interval: always`. Three replicas survive the loss of one machine.
@@ -204,13 +204,15 @@ class NatsJournal:
         """Read up to `last`, and put everything together. `complete`: the message at `last` must be there.
 
         The previous writer may take a snapshot meanwhile and purge the messages that it replaces. Then reading starts
-        again behind that snapshot.
+        again behind that snapshot, and goes on up to the message that completes it.
         """
         readings = 0
         give_up_at = time.monotonic() + self._patience_s
         while True:
-            first = await self._stream.first_needed()
-            messages |= await self._stream.read(max([first - 1, *messages]) + 1, last)
+            snapshot = replaced, completed = await self._stream.newest_snapshot()
+            if not complete:
+                last = max(last, completed)
+            messages |= await self._stream.read(max([replaced, *messages]) + 1, last)
             if complete and last not in messages:  # a replica that is behind
                 if time.monotonic() > give_up_at:
                     raise damage(self._stream.name, last, "was acknowledged but is not there")
@@ -219,7 +221,7 @@ class NatsJournal:
             try:
                 return assemble(self._stream.name, {at: each for at, each in messages.items() if at <= last})
             except JournalError:
-                if await self._stream.first_needed() == first:
+                if await self._stream.newest_snapshot() == snapshot:
                     readings += 1
                 if readings == READINGS_MAX or time.monotonic() > give_up_at:
                     raise
@@ -296,7 +298,7 @@ class NatsJournal:
             error = self.failed.result()
             if isinstance(error, Fenced):
                 raise Fenced(str(error))
-            raise JournalError(f"stream {self._stream.name}: takes nothing more since an earlier failure: {error}")
+            raise JournalError(f"stream {self._stream.name}: accepts nothing more after an earlier failure: {error}")
         if not self._open:
             raise Closed(f"stream {self._stream.name}: the journal is not open")
 

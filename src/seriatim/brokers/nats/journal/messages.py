@@ -1,4 +1,4 @@
-"""What a journal in a stream consists of, and how it is put together. Pure: stream.py reads and writes the stream.
+"""The messages of a journal in a stream, and how they are put together. Pure: stream.py reads and writes the stream.
 
 A stream is one totally ordered list of messages, of which each names the sequence it expects to follow. A journal
 uses it like this:

@@ -3,7 +3,7 @@
 An append names the last sequence that its writer knows. The stream refuses it if there is a later one. A request that
 is not answered may or may not have been carried out. Then the place where it would be is read. If it holds our message,
 the append is done; if it holds somebody else's, we are fenced; if it is empty, the message is sent again *with the same
-expectation*, so that the stream takes at most one of the two. This goes on for `patience_s`. After that the result is
+expectation*, so that the stream takes at most one of the two. This continues for `patience_s`. After that the result is
 unknown, and the journal is broken.
 """
 
@@ -142,15 +142,15 @@ class JournalStream:
         except ApiRefused as refused:
             raise self._refused("watch", refused) from refused
 
-    async def first_needed(self) -> int:
-        """Where reading has to begin: behind what the newest snapshot stands for."""
+    async def newest_snapshot(self) -> tuple[int, int]:
+        """The last message that the newest snapshot stands for, and the message that completes it. Zeros: none."""
         found = await self._next({"last_by_subj": f"{self.subject}.snapshot"})
         if found is None:
-            return 1
+            return 0, 0
         marker = decode(self.name, found.seq, found.data)
         if not isinstance(marker, Snapshot):
             raise damage(self.name, found.seq, "is not a snapshot")
-        return marker.until + 1
+        return marker.until, found.seq
 
     async def read(self, first: int, last: int) -> dict[int, JournalMessage]:
         """Everything from `first` to `last` that the stream has, by sequence. It may be purged while we read."""

@@ -1,4 +1,4 @@
-"""What other choices would have given: one experiment for each choice that paper 000 leaves open in Figs. 9 to 14.
+"""The results of other choices: one experiment for each choice that paper 000 leaves open in Figs. 9 to 14.
 
 An experiment here shows whether a choice matters: only the one we made agrees with what the paper states, or the
 results do not hinge on it.

@@ -1,9 +1,9 @@
 """The five sites of paper 000's prototype: topics on servers, clients beside them, and who asks for what.
 
 Server i is home to topics 200(i-1)+1 … 200i. The paper says that each site has its own popularity, in which the topics
-of its own server come first, but not how a site ranks the topics of others. We let the ranking go on with the next
-server and wrap around at the last: of `RANKINGS` it is the only one under which servers 1 and 2 forward next to nothing
-and 4 and 5 do forward (experiment `000-rankings`).
+of its own server come first, but not how a site ranks the topics of others. Our ranking continues with the next server
+and wraps around at the last: of `RANKINGS` it is the only one under which servers 1 and 2 forward next to nothing and 4
+and 5 do forward (experiment `000-rankings`).
 """
 
 from collections.abc import Callable, Iterable

@@ -67,7 +67,7 @@ class Answered(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What is asked of the servers, and what it costs them. The defaults are the choices above."""
+    """The requests to the servers, and what they cost. The defaults are the choices above."""
 
     layout: str
     rate: float

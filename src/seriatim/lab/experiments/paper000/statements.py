@@ -1,7 +1,7 @@
-"""The experiments of paper 000, Figs. 7 to 14: what it states in words, and how ours is compared with it.
+"""The experiments of paper 000, Figs. 7 to 14: its statements, and how our results are compared with them.
 
-The paper prints curves and, in its text, few numbers. Every number and every shape it states is a fact here; what it
-leaves open, and what we chose, is in docs/figures.md.
+The paper prints curves and, in its text, few numbers. Every number and every shape it states is a fact here;
+docs/figures.md lists what it leaves open, and our choices.
 """
 
 from statistics import fmean, median

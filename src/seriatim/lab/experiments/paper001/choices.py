@@ -1,4 +1,4 @@
-"""What other readings of papers 001 and 002 would have given: an experiment for each statement that ours does not meet.
+"""The results of other readings of papers 001 and 002: an experiment for each statement that our results do not meet.
 
 An experiment here varies one assumption and shows whether it moves our number to the paper's, or that two statements
 of the paper need different values of it.

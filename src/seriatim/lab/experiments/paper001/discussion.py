@@ -1,6 +1,6 @@
 """A discussion (paper 001 §4.3): somebody asks, everybody answers. How large are barriers, how long does order wait?
 
-Played by the machines of VCube-PS in the simulator: what is measured here is what the protocol's own barriers do.
+The machines of VCube-PS run it in the simulator, so the measurements show the effect of the protocol's own barriers.
 """
 
 from random import Random

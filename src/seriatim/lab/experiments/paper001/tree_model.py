@@ -3,8 +3,8 @@
 The simulator with the protocols' own machines (tree_worlds.py) is the measure of all things here. It takes 20 to 50
 microseconds for a message and, in 4,096 peers that all publish, memory for 16.8 million sources of publications. The
 model has the same trees, the same queues and the same times, for experiments whose membership does not change and whose
-notifications do not matter; tests/lab/experiments/test_tree_model.py shows that both agree bit by bit. This file says
-what is modelled and what comes out; tree_waves.py computes it.
+notifications do not matter; tests/lab/experiments/test_tree_model.py shows that both agree bit by bit. This file
+defines the model and its results; tree_waves.py computes them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ TICKS = 1 << 20  # in a unit of time
 
 
 class Planned(Struct, frozen=True):
-    """A publication: who asks for it, and when."""
+    """A publication: its publisher, and its time."""
 
     at: float
     source: int
@@ -35,7 +35,8 @@ class Planned(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """What is modelled. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each source.
+    """The parameters of the model. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each
+    source.
 
     `stop_and_wait`: as the paper has it, a source sends nothing on a topic before its last publication there is
     acknowledged by all; otherwise it waits for nothing, as with a window that never fills. `acks_wait`:
@@ -61,7 +62,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct):
-    """What happened. `received` has a row of `size` times for each publication; -1: it never came."""
+    """The results of the model. `received` has a row of `size` times for each publication; -1: it never came."""
 
     size: int
     received: Sequence[float]

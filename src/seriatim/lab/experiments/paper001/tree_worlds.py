@@ -1,8 +1,8 @@
 """VCube-PS and SRPT-S under the papers' delay model, played by their own machines in the simulator.
 
-Worlds begin with machines as they are when everybody has joined. Joining is what the protocols do themselves; but 4,096
-peers that join one by one are 67 million messages before the first measurement. Tests show that machines that did join
-end up in the state that is built here.
+Worlds begin with machines as they are when everybody has joined. The protocols could join by themselves, but 4,096
+peers that join one after the other send 67 million messages before the first measurement. Tests show that machines that
+did join end up in the state that is built here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ STOP_AND_WAIT = VCubeOptions(window=1, pruning="direct")  # as printed: one publ
 
 
 class Seen(Struct):
-    """What was seen of one event. Times are those of the simulator."""
+    """The observations of one event. Times are those of the simulator."""
 
     source: int
     at: float

@@ -7,7 +7,7 @@ since time is not the same on the paper's machines and on ours:
   the publication came from not excepted ("it must check every one of them for conflict at every broker", §V);
 - fast, as in Fig. 6: for every direction, advertisements up to the first that shows a conflict with all others.
 
-What it finds is the same for all publications of the same attributes, and is looked up once; the rows count each time.
+The result is the same for all publications with the same attributes, and is looked up once; the rows count each time.
 """
 
 from collections.abc import Iterable

@@ -1,13 +1,13 @@
 """Brokers under load (paper 003 §V): a chain of core brokers, five edge brokers on each, clients at the edges.
 
 The brokers are the protocol's own machines, in the simulator; each handles one message at a time and takes its time for
-it. Clients are no machines here: they publish at given times, and what they are notified of is written down. Setting up
-takes no time: everybody has advertised and subscribed, and is acknowledged, before the first publication.
+it. Clients are not machines here: they publish at given times, and their notifications are recorded. Setting up takes
+no time: everybody has advertised and subscribed, and is acknowledged, before the first publication.
 
 Subscribers and publishers are spread evenly over the edges. Everything at an edge is about one group; an edge conflicts
 with the edges of its own group. One group is the paper's 100 %, two are 50 %, four are 25 %. Or the edges of each core
-are a group (`near`). Or everybody is apart: each publisher is a group of its own, with subscribers at any edges, and
-nothing conflicts with anything.
+are a group (`near`). Or all are separate: each publisher is its own group, with subscribers at any edges, and there are
+no conflicts.
 """
 
 from collections import Counter, deque
@@ -43,7 +43,7 @@ EDGES_PER_CORE = 5
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """What things take, in milliseconds. A broker does one thing at a time; links are not shared."""
+    """Durations, in milliseconds. A broker does one thing at a time; links are not shared."""
 
     handle_ms: float = 0.2  # a message, whatever it is
     send_ms: float = 0.02  # each copy that leaves
@@ -53,7 +53,7 @@ class Costs(Struct, frozen=True, kw_only=True):
 
 
 class OverlayLoad(Struct, frozen=True, kw_only=True):
-    """Who there is, what they do, and what it costs."""
+    """The brokers and clients of a world, their actions, and the costs."""
 
     system: str
     cores: int = 4
@@ -77,7 +77,7 @@ class FromClient(Struct, frozen=True):
 
 
 class Seen(Struct):
-    """What one broker did."""
+    """The work of one broker."""
 
     handled: int = 0
     sent: int = 0  # to brokers and, with an event, to clients

@@ -1,7 +1,6 @@
 """The experiments of paper 003: Figs. 5 to 7, the ordering degree and the livelock, and how ours is compared with them.
 
-The paper's curves are known by what its text says of them. What was calibrated is in overlay_runs.py and
-docs/figures.md.
+The paper's curves are known by what its text says of them. overlay_runs.py and docs/figures.md say what was calibrated.
 """
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters

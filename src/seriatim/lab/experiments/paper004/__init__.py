@@ -1,1 +1,1 @@
-"""The experiments of paper 004: what it states, and how to run it again."""
+"""The experiments of paper 004: its statements, and how to run them again."""

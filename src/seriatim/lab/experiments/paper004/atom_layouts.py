@@ -29,7 +29,7 @@ MACHINES = (EVERY_ROUTER, HOST_ROUTERS)
 
 
 class AtomLayout(Struct, frozen=True):
-    """What is where. Nodes are numbers; a machine is a router."""
+    """The places of nodes and hosts. Nodes are numbers; a machine is a router."""
 
     topology: Topology
     hosts: Mapping[Address, Router]

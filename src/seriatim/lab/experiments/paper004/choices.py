@@ -1,4 +1,4 @@
-"""What depends on the things that paper 004 leaves open: experiments that vary one assumption each."""
+"""Results that depend on what paper 004 leaves open: experiments that vary one assumption each."""
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Measures, Parameters
 from seriatim.lab.experiments.facts import at_most, same

@@ -1,7 +1,7 @@
-"""The experiments of paper 004, Figs. 3 to 8: what it states, and how ours is compared with it.
+"""The experiments of paper 004, Figs. 3 to 8: its statements, and how our results are compared with them.
 
-The paper draws curves and states few numbers. Where it uses words, the band is ours. What it leaves open, and what
-we chose, is in docs/figures.md; choices.py varies the choices one by one.
+The paper draws curves and states few numbers. Where it uses words, the band is ours. docs/figures.md lists what it
+leaves open, and our choices; choices.py varies the choices individually.
 """
 
 from itertools import pairwise

@@ -5,7 +5,7 @@ of its gateway; a stub carries only what begins or ends in it. Routers have plac
 routers of a domain near each other, a stub near its transit router. A link takes as long as it is. Domains are
 connected by chance: a random tree, so that nothing is cut off, and further links each with a probability.
 
-What goes from stub to stub passes both gateways and the transit routers they belong to. So delays need no search
+A message from stub to stub passes both gateways and the transit routers they belong to. So delays need no search
 through 10,000 routers: inside a stub, to its gateway, and between transit routers is enough.
 """
 
@@ -26,7 +26,7 @@ Links: TypeAlias = dict[Router, dict[Router, float]]  # both directions, with de
 
 
 class TransitStub(Struct, frozen=True, kw_only=True):
-    """What to make. The default has 10,000 routers: 100 of transit domains, 9,900 in 300 stubs.
+    """The parameters of a topology. The default has 10,000 routers: 100 of transit domains, 9,900 in 300 stubs.
 
     Widths are those of the squares that things are spread over, in milliseconds of delay.
     """

@@ -1,4 +1,4 @@
-"""What sequencing atoms promise of their logs, and of a world that has come to rest."""
+"""The promises of sequencing atoms about their logs, and about a world that has come to rest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is checked, and how a broken promise is reported.
+"""The checks, and how a broken promise is reported.
 
 Every check here is *stable*: once broken it stays broken whatever happens next, because logs only grow. Therefore it is
 enough to look at the states where a run can stop, and a search that reaches all of those misses nothing.

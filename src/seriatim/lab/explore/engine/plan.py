@@ -1,4 +1,4 @@
-"""What the explorer must know about a protocol: small worlds by name, random worlds, and variants that break a rule.
+"""The description of a protocol for the explorer: small worlds by name, random worlds, and variants that break a rule.
 
 `explore/registry.py` has one `Explorable` for each protocol. The command line, the swarm and the
 tests ask the registry and know no protocol by name.
@@ -72,7 +72,7 @@ class Journey(NamedTuple):
 
 @dataclass(frozen=True)
 class Walked:
-    """One world after its walk: the way through its safety phase, and what is wrong in the end."""
+    """One world after its walk: the trace of its safety phase, and the violations in the end."""
 
     plan: Plan[Any]
     world: World

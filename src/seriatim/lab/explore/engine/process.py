@@ -184,7 +184,7 @@ class Process:
             self.journal, self.apart = self.apart, None
             self.zombie = None if self.zombie is not None and self.zombie.journal is not None else self.zombie
         elif self.read_to == len(self.journal):
-            return effects  # there is no newer one: it stays mute, and whoever waits for it is stuck
+            return effects  # there is no newer one: it stays mute, and machines that wait for it are stuck
         again = self._restart()
         self.obey(again)
         return again

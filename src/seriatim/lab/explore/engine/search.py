@@ -47,7 +47,7 @@ class SearchOptions:
 
 @dataclass
 class SearchResult:
-    """What was covered and what was found. Only `exhausted` says that nothing was left out."""
+    """The coverage and the findings. Only `exhausted` says that nothing was left out."""
 
     states: int = 0
     transitions: int = 0
@@ -67,7 +67,7 @@ class SearchResult:
 
 @dataclass
 class _Frame:
-    """A state on the way down: what is still to be tried, and what is asleep."""
+    """A state on the way down: the transitions that are still to be tried, and those that are asleep."""
 
     state: State
     digest: bytes

@@ -41,7 +41,7 @@ class Local(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step leads to: the next local state, messages as (machine, channel, message), and whether it notified."""
+    """The result of a step: the next local state, messages as (machine, channel, message), and whether it notified."""
 
     local: int
     sends: tuple[tuple[int, int, int], ...]

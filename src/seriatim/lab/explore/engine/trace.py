@@ -1,4 +1,4 @@
-"""The way to a violation: made short, and told so that a person can follow it."""
+"""The trace that leads to a violation: shortened, and printed so that a person can follow it."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from seriatim.model import Address
 from seriatim.protocols.machine import Payload
 
 REPLAYS_MAX = 2_000
-AFTERMATH_MAX = 60  # lines told of what happens after the way: often the same request, again and again
+AFTERMATH_MAX = 60  # lines about what happens after the trace: often the same request, again and again
 
 
 def shrink(

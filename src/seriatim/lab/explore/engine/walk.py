@@ -42,9 +42,9 @@ def client_budget(random: Random) -> Budget:
 class Walk:
     """A random way through a run.
 
-    Some channels are slow, so that one part of a world can run far ahead of another. A calm walk lets the fast ones
-    run dry before the next command: stories of many commands, in which only what is slow is late. A hasty one mixes
-    everything.
+    Some channels are slow, so that one part of a world can run far ahead of another. A calm walk empties the fast
+    channels before the next command: stories of many commands, in which only messages on slow channels are late. A
+    hasty one mixes everything.
     """
 
     def __init__(self, run: Run, random: Random, calm: bool = False) -> None:

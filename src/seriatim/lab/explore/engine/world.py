@@ -113,7 +113,7 @@ def one_lane(source: Address, target: Address, message: Payload) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """What there is, and what is asked of it.
+    """The machines of a world, and the commands they get.
 
     - `setup`: commands issued one by one, each drained, before exploration begins.
     - `scripts`: the commands of each client. The next one may be issued once the one before was issued, or, for clients

@@ -1,4 +1,4 @@
-"""What the content-based overlay promises of its logs, and of a world that has come to rest."""
+"""The promises of the content-based overlay about its logs, and about a world that has come to rest."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What VCube-PS promises of its logs, and of a world that has come to rest."""
+"""The promises of VCube-PS about its logs, and about a world that has come to rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

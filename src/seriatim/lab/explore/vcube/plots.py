@@ -1,9 +1,9 @@
-"""Plots: worlds of VCube-PS in which several things happen at the right moments, told step by step.
+"""Plots: worlds of VCube-PS in which several things happen at the right moments, scripted step by step.
 
-Random walks hardly ever meet what takes four deaths and three slow links. A plot says which links are slow for what,
-who is told what, and who dies; everything else arrives at once, in random order. The swarm plays plots with other ids
-(the cube looks the same from everywhere), with steps left out and with more steps between them. `plotting.plot` says
-how a plot is written.
+Random walks hardly ever meet what takes four deaths and three slow links. A plot says which links are slow for which
+messages, which commands peers get, and which peers die; everything else arrives immediately, in random order. The swarm
+plays plots with other ids (the cube looks the same from everywhere), with steps left out and with more steps between
+them. `plotting.plot` says how a plot is written.
 
 In most plots `middle` comes after `cause`, is received by every member and so stands for it in the barrier of `effect`;
 then everybody dies who could tell that `cause` comes first.

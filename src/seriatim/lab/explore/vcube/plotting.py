@@ -1,4 +1,4 @@
-"""What a plot of VCube-PS is, and how it is played: links that are slow, commands and deaths, step by step.
+"""A plot of VCube-PS, and how it is played: slow links, commands and deaths, step by step.
 
 The plots themselves are in plots.py.
 """
@@ -18,7 +18,7 @@ from seriatim.protocols.vcube import VCubeOptions, address_of
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
 
 TOPIC = "A"
-PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find out who is dead
+PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find the dead peers
 LOSSES = 1_000  # of what a dead peer sent, all of it
 HURRIED = 0.02  # after a step: something slow arrives
 
@@ -34,7 +34,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Release:
-    """What was slow on this link arrives."""
+    """The delayed messages on this link arrive."""
 
     source: int
     target: int
@@ -68,7 +68,7 @@ Step: TypeAlias = Hold | Release | Tell | Die | Notice
 
 @dataclass(frozen=True)
 class Plot:
-    """Who holds the topic at first, and what happens."""
+    """The initial holders of the topic, and the steps."""
 
     ids: Sequence[int]
     members: Sequence[int]

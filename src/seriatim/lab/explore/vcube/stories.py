@@ -1,5 +1,5 @@
-"""Stories: small worlds of VCube-PS, each about one or two rules, that a random walk meets soon.
-`plotting.plot` says how they are told.
+"""Stories: small worlds of VCube-PS, each about one or two rules, that a random walk meets soon. `plotting.plot`
+explains how they are written.
 
 Tests catch every rule that is switched off in its own story, and the swarm walks through all of them.
 """

@@ -41,7 +41,7 @@ class Pending(Struct, array_like=True):
 
 
 class PrintedState(BrokerState, array_like=True):
-    """What a broker of the paper remembers besides its tables."""
+    """The state of a broker of the paper, besides its tables."""
 
     pending: dict[Key, Pending] = field(default_factory=dict)
     delayed: dict[Address, list[Publication]] = field(default_factory=dict)  # by client, as they came

@@ -1,7 +1,7 @@
 """One sequencing atom as section 3.1 of the paper has it, with a forwarding table entry per group, and as section 3.2
 has it retire.
 
-Messages and receivers are those of `protocols.atoms`: what is written down here is what the paper's atoms do otherwise.
+Messages and receivers are those of `protocols.atoms`: this file has only what the paper's atoms do differently.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Where a topic's tree runs: its root, and who is whose parent. Pure arithmetic on ids, no state.
+"""Where a topic's tree runs: its root, and the parent of each node. Pure arithmetic on ids, no state.
 
 The papers run SRPT on the same hypercube as VCube-PS: the tree of a topic is the spanning tree that VCube builds for
 the topic's root over *all* nodes, whoever subscribes. A node's parent therefore never changes; what changes is which

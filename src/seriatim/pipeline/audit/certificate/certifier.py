@@ -1,8 +1,8 @@
 """The certificate at scale: tables and an order log in, the reference's own `Certificate` out.
 
-Where the deliveries are files that tasks can read by themselves, one pass over their columns clears what is in order
-(`columnar/certifying.py`), and only the subscribers and events that it does not clear are looked at by queries. All
-other logs are looked at by queries alone. Both give what `seriatim.audit.certify` gives, word for word.
+If the deliveries are files that tasks can read by themselves, one pass over their columns clears everything that is in
+order (`columnar/certifying.py`), and queries look only at the subscribers and events that it does not clear. All other
+logs are looked at by queries alone. Both give what `seriatim.audit.certify` gives, word for word.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ TOLD = {"order-inversion": order_inversion, "order-repeat": order_repeat}
 
 
 class Looked(NamedTuple):
-    """What the pass over all deliveries has told.
+    """The result of the pass over all deliveries.
 
     `late`: walked rows of all subscribers of whom some are late. `mistold`: placed rows, of which some tell another
     position. `events`: placed rows of all events that may be at two places, or share one. None: there are none.

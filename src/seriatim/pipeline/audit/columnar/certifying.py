@@ -1,11 +1,12 @@
-"""The pass of a certificate over files: every delivery once, where it lies, against the order log in arrays.
+"""The pass of a certificate over files: it reads every delivery once, in place, and compares it with the order log in
+arrays.
 
 A task reads its split in chunks. Along each subscriber's positions the slots of the order log must rise: within a chunk
 it compares neighbours, and leaves a stretch for each subscriber, as the walk of an audit does (`walking.py`). And each
-event must have one place: a split's pairs of place and event, each once, are sent to the task that has this part of
-the order log. What it finds clear it sends on by event, to see that no event has two places.
+event must have one place: a split's pairs of place and event, each once, are sent to the task that has this part of the
+order log. It sends clear rows on by event, to check that no event has two places.
 
-So a clear log costs one pass and pairs of 16 bytes. Whoever is not clear, subscriber or event, is only named here:
+So a clear log costs one pass and pairs of 16 bytes. Subscribers and events that are not clear are only named here:
 `certificate/certifier.py` looks closer at them.
 """
 
@@ -72,7 +73,8 @@ class Counts(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What the pass found. `whole`: stretches of those who are clear. `suspects`: the others. `doubtful`: events."""
+    """The findings of the pass. `whole`: stretches of those who are clear. `suspects`: the others. `doubtful`:
+    events."""
 
     counts: Counts
     whole: Stretches

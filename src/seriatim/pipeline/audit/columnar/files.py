@@ -2,8 +2,8 @@
 
 A row that goes from the JVM to a Python worker costs as much as a sort of it, and its columns are arrays already in the
 file. So where the deliveries are Parquet files in the columns of `schemas.py` that workers can open by their path, the
-steps of an audit that go over every row read the files themselves. Everything else, and logs that lie elsewhere, is
-Spark's own: same tables, same hashes, same results.
+steps of an audit that go over every row read the files themselves. Spark does everything else, and logs that are stored
+elsewhere: same tables, same hashes, same results.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Subscribers that the pass of a certificate did not clear: all their rows, in arrays, to see which of them matter.
 
 A row matters if it is late, if it is the highest before a late one, if it shares its place with a late one or its
-position with another row, or if it tells another position. Whatever queries say of these rows is what they would say of
-all rows of these subscribers: to be late a row needs no more than the highest one before it.
+position with another row, or if it tells another position. Queries give the same result for these rows as for all rows
+of these subscribers: whether a row is late depends only on the highest row before it.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""One walk along every subscriber's positions, where its rows lie: see `walk.py` for what is looked for.
+"""One walk along every subscriber's positions, in place; `walk.py` says what it looks for.
 
-Logs are written as things happen, so the rows of a subscriber mostly lie in the order of its positions, in one file or
-one file after another. Then nothing needs to be moved: each chunk is walked by itself and leaves, for each of its
+Logs are written as things happen, so the rows of a subscriber are mostly in the order of its positions, in one file or
+in one file after another. Then nothing needs to be moved: each chunk is walked by itself and leaves, for each of its
 subscribers, a *stretch*: from which position to which, and between which keys. Stretches of a subscriber that do not
 overlap are joined in order. If one has a key as low as the highest before it, its lowest row is preceded by that
 highest one, so [lowest, highest] is the very interval that walking through both would have covered.

@@ -1,6 +1,6 @@
 """Builds parts where they are: a task takes the pairs of one part after the other, and has never more than one.
 
-What a task is told beforehand, the names and rates of groups, is told to all of them.
+All tasks are given the same data in advance: the names and rates of groups.
 """
 
 from collections.abc import Iterator

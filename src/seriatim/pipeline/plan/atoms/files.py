@@ -1,4 +1,4 @@
-"""A plan of atoms as files: `plan.toml`, which is what machines are given, and tables for everybody else."""
+"""A plan of atoms as files: `plan.toml`, which the machines read, and tables for everybody else."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

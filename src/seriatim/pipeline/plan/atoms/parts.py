@@ -1,8 +1,8 @@
-"""Cuts the overlap graph into parts that are small enough to be built one by one, wherever they are.
+"""Cuts the overlap graph into parts that are small enough to be built individually, on any task.
 
-Groups that are not connected by overlaps need no common atoms: every component is a part. A few popular groups make
-one component of nearly everything. Its most connected groups are then taken out, as many as it needs for the rest to
-fall apart; they are its *backbone*, and each of them is a part by itself.
+Groups that are not connected by overlaps need no common atoms: every component is a part. A few popular groups make one
+component of nearly everything. Its most connected groups are then taken out, just enough for the rest to fall apart;
+they are its *backbone*, and each of them is a separate part.
 
 All atoms of a backbone group must be on one path, so they form a chain, the *trunk*. It is put together from segments:
 
@@ -16,8 +16,8 @@ Parts that only the strongest of the backbone overlap with come first, and the b
 first: so weak ones come late and leave early.
 
 How much to take out is found in one pass. Remove the k most connected groups: of the pairs that are left, a spanning
-forest that prefers pairs of weak groups tells the components, for every k at once. Each task makes one of its own
-pairs, of which there may be any number; only forests are brought together.
+forest that prefers pairs of weak groups tells the components, for every k at once. Each task makes one from its own
+pairs, of which there may be any number; only forests are merged.
 """
 
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def spanning_forest(a: Ids, b: Ids, ranks: Ids) -> Ids:
 
 
 def _fallen_apart(a: Ids, b: Ids, degrees: Ids, ranks: Ids, components: Ids, part_max: int) -> tuple[Ids, Flags]:
-    """Groups come back one by one, the weakest first. In a component that then has a part too large, no more do."""
+    """Groups come back one after the other, the weakest first, until a part of the component becomes too large."""
     weaker: dict[int, list[int]] = {}  # neighbours of a group, in the forest, that come back before it
     for one, other in zip(a.tolist(), b.tolist(), strict=True):
         first, second = (one, other) if ranks[one] < ranks[other] else (other, one)

@@ -1,7 +1,7 @@
 """Which pieces share a sequencing node, and on which host each node lives. On the driver: there are few pieces.
 
-Tasks have cut the trees of their parts into pieces that a host can bear (building.py). What they could not see is what
-passes from one part to the next; so the same cutting is done once more, over pieces instead of atoms.
+Tasks have cut the trees of their parts into pieces that a host can bear (building.py). The tasks could not see the
+events that pass from one part to the next; so the same cutting is done once more, over pieces instead of atoms.
 
 A host is chosen so that events go between sites as seldom as possible: to the node where they enter, and from node to
 node; no host gets more than its share of the load as long as another has room.

@@ -1,1 +1,1 @@
-"""Figures: plain shapes (`shapes.py`), what is drawn with them, and the two writers, `svg.py` and `png.py`."""
+"""Figures: plain shapes (`shapes.py`), the drawings made of them, and the two writers, `svg.py` and `png.py`."""

@@ -56,7 +56,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
 
 class Axis(Struct, frozen=True, kw_only=True):
-    """What runs along an axis. `names` instead of numbers, if places are things: place i is the i-th name."""
+    """The scale of an axis. `names` instead of numbers, if places are things: place i is the i-th name."""
 
     name: str
     names: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ def _places(line: float, width: float) -> list[_Named]:
 
 
 def _bars(distribution: Distribution) -> list[tuple[float, float, int]]:
-    """(from, to, how many): whole numbers one by one if there are few, else some tens of bins as wide as they fit."""
+    """(from, to, how many): single whole numbers if there are few, otherwise some tens of bins of suitable width."""
     values = distribution.values()
     if distribution.is_whole and distribution.highest - distribution.lowest <= WHOLE_MAX:
         return [(value - 0.5, value + 0.5, count) for value, count in values]

@@ -35,7 +35,7 @@ LANE_PX = 74.0
 RADIUS = 7.0
 NAME_LENGTH_MAX = 22
 EVENT_LENGTH_MAX = 18
-COLUMNS_MAX = 40  # a longer chain of causes is told in words only
+COLUMNS_MAX = 40  # a longer chain of causes is described in words only
 TONES = ("series-1", "series-3", "series-4", "series-5", "series-6", "series-7")  # none that looks like `wrong`
 
 

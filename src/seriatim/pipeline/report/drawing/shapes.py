@@ -1,8 +1,8 @@
-"""A figure as plain shapes, in the pixels of its own box. What it looks like on a page or in a file is not said here.
+"""A figure as plain shapes, in the pixels of its own box. Its look on a page or in a file is not defined here.
 
 Every figure of a report is drawn once, with these few shapes, and written twice: as SVG into the page (`svg.py`) and as
 PNG (`png.py`). Colours are tones with a meaning, such as "ink" or "wrong"; `html/style.py` has a light and a dark value
-for each. No figure says anything by colour alone: a series also has its own mark, and what is wrong its own line.
+for each. No figure says anything by colour alone: a series also has its own mark, and a violation its own line.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A witness as a picture: one lane per subscriber or publisher, its events as dots in its own order, left to right.
 
-What is wrong is always drawn the same way: a heavy line that runs against the direction of reading (two lines that
+A violation is always drawn in the same way: a heavy line that runs against the direction of reading (two lines that
 cross, an arrow that turns back, a dot that is hollow because nothing is there). For every name in `audit.ANOMALIES`
 there is a function that says which dots and lines prove it; `lanes.py` draws them.
 """
@@ -48,7 +48,7 @@ class Span(Struct, frozen=True):
 
 
 class Picture(Struct, kw_only=True):
-    """What `lanes.py` draws; lanes get their place when they are first mentioned."""
+    """The input of `lanes.py`; lanes get their place when they are first mentioned."""
 
     title: str
     sentence: str

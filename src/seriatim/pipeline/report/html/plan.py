@@ -1,4 +1,4 @@
-"""A plan as HTML: both trees, what they cost beside the least possible, load, couplings, advice."""
+"""A plan as HTML: both trees, their costs beside the lower bound, load, couplings, advice."""
 
 from seriatim.pipeline.report.drawing.axes import NOTHING, number
 from seriatim.pipeline.report.drawing.trees import draw_costs, draw_tree

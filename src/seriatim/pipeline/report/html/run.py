@@ -42,7 +42,7 @@ def run_headline(judgement: Judgement) -> str:
         return f"{SYMBOLS['invalid']} Violated: {', '.join(by_answer['invalid'])}."
     if by_answer["unknown"]:
         kept = f" No violation of the others: {', '.join(by_answer['valid'])}." if by_answer["valid"] else ""
-        return f"{SYMBOLS['unknown']} The log does not tell: {', '.join(by_answer['unknown'])}.{kept}"
+        return f"{SYMBOLS['unknown']} Not known from this log: {', '.join(by_answer['unknown'])}.{kept}"
     return f"{SYMBOLS['valid']} No violation in this log."
 
 

@@ -1,4 +1,4 @@
-"""What a report looks like: two palettes and one small style sheet. No font, script or image is loaded from anywhere.
+"""The look of a report: two palettes and one small style sheet. No font, script or image is loaded from anywhere.
 
 The series are Okabe and Ito's colours, which people with any kind of colour blindness can tell apart, darkened or
 lightened until they stand out from the paper by 3 : 1 or more; words stand out by 4.5 : 1 or more (a test computes it).
