@@ -13,7 +13,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Attend(topic, node)  hand over what this node tells of the topic       Staged
     Follow(topic)        report how far it is stamped, now and later       StampedTo
     Unfollow(topic)      stop
-    Cede(since)          refuse at the order log what roots of before send Ceded
+    Cede(since)          refuse at the order log what earlier roots send Ceded
     Ordered(…)           append it to the order log, once                  OrderKept
     ReadOrder(after)     read the order log                                OrderRead, when something follows
     Discard(topic, last) remove a topic, and go on behind last         Discarded, or Grown if the log is longer

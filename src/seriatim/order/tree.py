@@ -1,8 +1,8 @@
 """The sequencing tree: which node numbers which topic, and where two topics meet.
 
-Pure arithmetic. Topics move from home to home, nodes come and go, and not everybody learns of that at the same moment.
-So every role has a *view* of its own: the tree as it was configured, with the moves and the changes of shape that this
-role knows of. They are plain data (`Moves`) and part of the role's state.
+Pure arithmetic. Topics move from home to home, nodes come and go, and not everybody learns of a change at the same
+moment. So every role has its own *view*: the tree as it was configured, with the moves and the changes of shape that
+this role knows of. They are plain data (`Moves`) and part of the role's state.
 
 No change of shape changes where topics meet: a leaf that joins or leaves is home to nothing, and so is a new root. Only
 the moves that follow do. So changes of shape and moves share one sequence of numbers, and whoever knows of all numbers
@@ -74,8 +74,8 @@ class SequencingTree:
     """A rooted tree of nodes, and for every topic the node that is its home.
 
     `parents` maps each node to its parent and the root to None. A topic that `homes` does not list lives on
-    `default_home`; without one it is unknown. One node is the smallest tree.
-    `moves` is what is known of moves and changes of shape since then. `began` is the tree without them.
+    `default_home`; without one it is unknown. One node is the smallest tree. `moves` are the known moves and changes of
+    shape since then. `began` is the tree without them.
     """
 
     def __init__(

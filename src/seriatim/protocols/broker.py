@@ -84,7 +84,7 @@ class OrderLogState(Struct):
 
     end: Position = 0
     writer: Address = ""  # the root, which is told when the log becomes shorter
-    since: int = 0  # the change of shape by which it became the root: those of before are refused
+    since: int = 0  # the change of shape by which it became the root: earlier ones are refused
     ranges: list[OrderedRange] = field(default_factory=list)
     begins: list[Position] = field(default_factory=list)
     readers: dict[Address, say.ReadOrder] = field(default_factory=dict)  # who waits for something to follow

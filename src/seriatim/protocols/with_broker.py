@@ -196,7 +196,7 @@ class Begun(Struct, frozen=True, tag=True):
     """Broker → node: earlier epochs than `latest` are refused from here on.
 
     `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
-    log has, if this node has written it. `since`: roots of before this change of shape are refused at the order log;
+    log has, if this node has written it. `since`: roots from before this change of shape are refused at the order log;
     told to whoever writes it. Also sent to a life whose stamp is refused.
     """
 
@@ -208,7 +208,7 @@ class Begun(Struct, frozen=True, tag=True):
 
 
 class Cede(Struct, frozen=True, tag=True):
-    """Root → broker: there is another root since this change of shape. Refuse at the order log what roots of before
+    """Root → broker: there is another root since this change of shape. Refuse at the order log what earlier roots
     send, whatever their epoch. Repeated until it is answered with `Ceded`."""
 
     epoch: int
@@ -216,7 +216,7 @@ class Cede(Struct, frozen=True, tag=True):
 
 
 class Ceded(Struct, frozen=True, tag=True):
-    """Broker → root: roots of before this change of shape are refused from here on. `epoch` is that of the question:
+    """Broker → root: roots from before this change of shape are refused from here on. `epoch` is that of the question:
     an answer to another life says nothing about this one."""
 
     since: int

@@ -145,9 +145,9 @@ async def test_a_node_that_fails_says_why_and_is_unplugged() -> None:
     [
         (
             Recovered(None, [b"junk"]),
-            "something else than a node's records.*; use the order that the cluster had before",
+            "does not hold the records of a node.*; use the order that the cluster had before",
         ),
-        (Recovered(b"junk", []), "something else than a node's records"),
+        (Recovered(b"junk", []), "does not hold the records of a node"),
         (
             Recovered(None, [msgspec.msgpack.encode({"type": "TookOver", "epoch": 3})]),
             "does not begin as a node",

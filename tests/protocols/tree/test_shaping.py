@@ -287,9 +287,8 @@ def test_a_leaf_with_others_below_it_or_with_what_nobody_lists_does_not_leave() 
 def test_a_name_is_not_used_again() -> None:
     net = star()
     join(net)
-    command(net, "n0", Reshape("leave", "n3"), Reshape("leave", "n3"), Reshape("join", "n3", "n1"))
+    command(net, "n0", Reshape("leave", "n3"), Reshape("join", "n3", "n1"))
     assert [each.reason for each in net.all_told("n0", ReshapeEnded)] == [
-        "",
         "",
         "",
         "there was a node n3 before, and names of nodes are not used again; choose another name",
@@ -302,6 +301,23 @@ def test_what_is_so_already_has_been_done() -> None:
     command(net, "n0", Reshape("join", "n3", "n1"))
     change = ShapeChange("join", "n3", "n1", 1)
     assert net.all_told("n0", ReshapeEnded) == [ReshapeEnded(change), ReshapeEnded(change)]
+
+
+def test_a_repeat_is_answered_once_whether_it_waits_or_is_under_way() -> None:
+    net = star()
+    command(net, "n0", *[Reshape("join", "n3", "n1"), Reshape("leave", "n2")] * 2)
+    assert len(net.node("n0").state.sequencer.moving.wishes) == 1
+    come(net, "n3")
+    net.wait(20.0)
+    assert [each.change.node for each in net.all_told("n0", ReshapeEnded)] == ["n3", "n2"]
+
+
+def test_a_leaf_joins_after_one_has_left_that_topics_began_on() -> None:
+    net = star()
+    command(net, "n0", Move("B", "n1"), Reshape("leave", "n2"))
+    join(net)
+    assert_shape(net, {"n0": None, "n1": "n0", "n3": "n1"})
+    assert net.node("n3").inner.tree.home("B") == "n1"
 
 
 def test_changes_and_moves_keep_their_turn() -> None:

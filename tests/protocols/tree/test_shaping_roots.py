@@ -143,6 +143,18 @@ def test_wishes_that_wait_at_the_old_root_are_sent_to_the_new_one() -> None:
     assert net.all_told("n0", ReshapeEnded)[-1].reason == reason
 
 
+def test_who_asks_for_the_root_again_is_told_that_it_is_there() -> None:
+    net = star("log", order_log=True)
+    net.hold_back(Ceded)
+    grow(net)
+    command(net, "n0", Reshape("root", "top"))
+    net.release()
+    for root in ("n0", "top"):
+        command(net, root, Reshape("root", "top"))
+        assert {each.reason for each in net.all_told(root, ReshapeEnded)} == {""}
+    assert len(net.all_told("n0", ReshapeEnded)) == 2
+
+
 def test_another_root_grows_above_the_new_one() -> None:
     net = star("log", order_log=True)
     net.change("s", "AB")

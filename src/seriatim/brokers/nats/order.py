@@ -138,7 +138,7 @@ class OrderChannel:
         return *self._writer, self._end or 0
 
     def cede(self, message: Cede) -> None:
-        """Refuse from now on what roots of before this change write. The answer is `Ceded`."""
+        """Refuse from now on what earlier roots write. The answer is `Ceded`."""
         if self._ceding is None or self._ceding.done():  # else a repeat
             self._ceding = asyncio.get_running_loop().create_task(self._cede(message))
 

@@ -90,12 +90,25 @@ class Shaping(Moving, Ordering):
         return node in coming
 
     def _on_reshape(self, source: Address, message: say.Reshape, now: float, effects: Effects) -> None:
-        if self._parent is not None:
-            change = ShapeChange(message.kind, message.node, message.at)
-            effects.notify.append(say.ReshapeEnded(change, self._why_not_root()))
+        change = self._change_of(message)
+        if self._is_repeat_of_change(change):
             return
-        self.state.moving.wishes.append(Wish(len(self.state.moving.wanted), message))
-        self._next_move(now, effects)
+        if self._parent is None:
+            self.state.moving.wishes.append(Wish(len(self.state.moving.wanted), message))
+            self._next_move(now, effects)
+        elif (done := self._done_before(change)) is not None:
+            effects.notify.append(say.ReshapeEnded(done))
+        else:
+            effects.notify.append(say.ReshapeEnded(change, self._why_not_root()))
+
+    def _is_repeat_of_change(self, change: ShapeChange) -> bool:
+        """Whether this waits or is under way: whoever asks again is answered at its end."""
+        moving = self.state.moving
+        known = [self._change_of(wish.reshape) for wish in moving.wishes]
+        known += [moving.move.change] if moving.move is not None and moving.move.change is not None else []
+        if moving.switching is not None and moving.switching.crowned is not None:
+            known.append(moving.switching.crowned)
+        return (change.kind, change.node) in [(each.kind, each.node) for each in known]
 
     def _begin_reshape(self, wish: say.Reshape, now: float, effects: Effects) -> None:
         moving, change = self.state.moving, self._change_of(wish)

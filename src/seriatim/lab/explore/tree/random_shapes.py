@@ -90,7 +90,7 @@ def reshape_tree(
 
     A chance of its own, so that the other worlds stay the same.
     """
-    random = Random(f"shapes {name}")
+    random = Random(f"trees {name}")
     if random.random() < 0.6:
         return []
     operator = _Operator(random, tree, topics, scripts)

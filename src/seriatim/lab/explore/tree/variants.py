@@ -299,7 +299,7 @@ breaks("no-rest-handed-over", "what the old root has not written is not handed o
 breaks("no-end-of-reign", "the old root tells again what it has handed over", _reign=hand_over_and_keep)
 breaks("no-cession", "the broker is not told of a new root before it reigns", _cede=crown_at_once)
 VARIANTS["no-order-fence"] = (
-    "the broker takes the order of roots of before, and they do not look whether there is another one",
+    "the broker takes the order of earlier roots, and they do not look whether there is another one",
     Cast(node=broken(SequencerNode, _since=gives((0, 1_000))), broker=broken(Broker, _is_deposed=gives(False))),
 )
 breaks(
