@@ -37,6 +37,7 @@ from seriatim.protocols.vcube.linked import (
 from seriatim.protocols.vcube.messages import (
     Alive,
     Body,
+    Born,
     Cast,
     EventReceived,
     News,
@@ -408,7 +409,11 @@ def test_of_two_processes_with_one_id_the_later_life_goes_on() -> None:
     world = World(8, 2, Link(Constant(5.0)))
     news = Parcel(world.peer("peer0").life, Frame(world.peer("peer1").life, 0, 0, News({0: 4})))
     effects = world.machine(0).step("peer1", news, 20.0)
-    assert effects.notify == [Replaced(2)]
+    assert effects.notify == [Replaced(2, may_go_on=True)]
+    for births, goes_on in ((3, False), (5, True)):  # the end of that life, heard on the connection it once had
+        news = Parcel(life_of(0, 2), Frame(world.peer("peer1").life, 0, 0, News({0: births})))
+        effects = world.machine(0).step("peer1", news, 30.0)
+        assert effects.notify == ([Born(3)] if goes_on else [])
 
 
 def parcel_of(world: World, body: Body, number: int = 1) -> Parcel:

@@ -158,11 +158,13 @@ class Dialer:
         """The first frame on every connection."""
         return self.hello
 
-    def welcomed(self, welcome: Welcome) -> None:
-        """Called when a server lets us in. RemoteError: it is not the server that we want."""
+    def welcomed(self, welcome: Welcome) -> Refusal | None:
+        """Called when a server lets us in. RemoteError: it is not the server that we want; a Refusal: nor is it, and it
+        is told why."""
+        return None
 
-    def refusal(self, refusal: Refusal) -> str:
-        """The reason why a server does not let us in."""
+    def refusal(self, refusal: Refusal, address: str) -> str:
+        """The reason why the server at this address does not let us in."""
         return refusal.reason
 
     # ── for the parts below ───────────────────────────────────────────────────────────────────────────────────────
@@ -383,7 +385,7 @@ class Dialed(Connection):
         elif type(frame) is Welcome:
             self._welcome(frame)
         elif type(frame) is Refusal:
-            reason = self._dialer.refusal(frame)
+            reason = self._dialer.refusal(frame, self.line.address)
             self.line.was_refused(reason, retry=frame.retry)
             self.close(f"refused: {reason}")
 
@@ -401,7 +403,10 @@ class Dialed(Connection):
         self._dialer.refresh()
 
     def _welcome(self, welcome: Welcome) -> None:
-        self._dialer.welcomed(welcome)
+        if (refusal := self._dialer.welcomed(welcome)) is not None:
+            logger.warning("server turned away: peer=%s reason=%s", self.peer, refusal.reason)
+            self.close(refusal.reason, refusal)
+            return
         self.nodes = frozenset(welcome.nodes)
         self.welcomed_at = self._loop.time()
         self.post_bytes_max = min(FRAME_BYTES_MAX, welcome.frame_bytes_max)
