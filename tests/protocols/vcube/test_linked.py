@@ -32,6 +32,7 @@ from seriatim.protocols.vcube.linked import (
     LinkedPeer,
     LinkOptions,
     Parcel,
+    TurnedAway,
     bytes_of,
 )
 from seriatim.protocols.vcube.messages import (
@@ -315,6 +316,19 @@ def test_who_stood_still_does_not_blame_those_that_owe_it_an_acknowledgement() -
     for now in range(61_000, 61_300, 100):  # awake, and still nobody is heard
         machine.tick(float(now))
     assert machine.peer.living() == ()
+
+
+def test_who_turns_us_away_lives() -> None:
+    """Peer 1 says that another process has our id; peer 2 says nothing."""
+    options = VCubeOptions(heartbeat_ms=100.0, suspect_after_ms=300.0)
+    machine = LinkedPeer(Peer.restart(Cube(range(3)), 0, options, []))
+    machine.step(APPLICATION, Subscribe(TOPIC), 0.0)
+    for now in range(0, 2_000, 50):
+        if now % 200 == 0:
+            machine.step(APPLICATION, TurnedAway(1), float(now))
+        machine.tick(float(now))
+    assert machine.peer.state.statuses == {0: 2, 2: 1}
+    assert machine.peer.topics == [], "it does not hold the topic without peer 1"
 
 
 def test_who_speaks_is_not_suspected_however_late_it_acknowledges() -> None:
