@@ -93,6 +93,9 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             fix = "Stop one of them; each needs an id of its own"
             self.fail(Taken(f"{self._shown} has stopped: {refusal.reason}. {fix}"))
 
+    def turned_away(self, by: Address) -> None:
+        """This process lives, and is not connected: it says that another one has our id."""
+
     @abstractmethod
     def met(self, name: Address, epoch: int) -> None:
         """There is a new connection to this process, in this epoch."""
@@ -224,9 +227,12 @@ class SystemGuest(SystemVisitor):
     def settled(self, hello: Hello) -> None:
         self._host.met(self.name, hello.epoch)
 
-    def decode(self, body: bytes) -> Ping | Envelope[Any]:
+    def decode(self, body: bytes) -> Ping | Envelope[Any] | Welcome | Refusal:
         decoders = self._host.decoders
-        return decoders.from_client(body) if self.role == "client" else decoders.from_node(body)
+        return decoders.from_client(body) if self.role == "client" else decoders.for_node(body)
+
+    def turned_away(self, refusal: Refusal) -> None:
+        self._host.turned_away(self.name)
 
     def heard(self, envelope: Envelope[Any]) -> None:
         self._host.take(envelope.source, envelope.message)
@@ -260,19 +266,23 @@ class SystemDialer(Dialer):
             VERSION, hello.cluster, hello.role, hello.name, hello.token, host.epoch, host.process, digest, heard
         )
 
-    def welcomed(self, welcome: Welcome) -> None:
+    def welcomed(self, welcome: Welcome) -> Refusal | None:
         for name in welcome.nodes:
             if name == self._host.node:
                 raise RemoteError(f"{name} answers, which is this process; two processes cannot have the same id")
             if name not in self._known:
                 raise RemoteError(f"{name[:SHOWN_MAX]!r} answers, which is not one of those to connect to here")
             if (problem := self._host.admit(name, welcome.epoch, welcome.process)) is not None:
-                raise RemoteError(problem.reason)
+                return Refusal(problem.reason, problem.retry)
             self._epochs[name] = welcome.epoch
+        return None
 
-    def refusal(self, refusal: Refusal) -> str:
+    def refusal(self, refusal: Refusal, address: str) -> str:
         """The reason of a refusal; names the difference if the configurations differ."""
         if refusal.report in (TAKEN, BEHIND):
+            for name in self._known:
+                if address in self._peers[name].addresses:
+                    self._host.turned_away(name)
             self._host.refused(refusal)
             return refusal.reason
         return explain_refusal(refusal, self._host.difference)

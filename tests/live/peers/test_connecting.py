@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from seriatim.live.peers import LivePeer, PeersConfig, load_peers, observe
 from seriatim.live.peers.wire import PEERS
-from seriatim.model import APPLICATION, Event, InputError, Notification
+from seriatim.live.system import SystemHost
+from seriatim.model import APPLICATION, Event, Fenced, InputError, Notification
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube.cube import life_of
 from seriatim.protocols.vcube.linked import Parcel
-from seriatim.protocols.vcube.messages import Alive, Cast, Pub, Publish, Subscribe
-from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.protocols.vcube.messages import Alive, Born, Cast, News, Pub, Publish, Subscribe
+from seriatim.runtime.journal.interface import Journal, MemoryJournal
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.wire import VERSION, Envelope, Framing, Hello, Refusal, Welcome, encode_frame
 from tests.certificates import Certificates
@@ -29,9 +30,13 @@ TOKEN = "0123456789abcdef-0123456789"
 class Running:
     """A peer in this process, and what it told its application."""
 
-    def __init__(self, config: PeersConfig, id: int) -> None:
+    def __init__(self, config: PeersConfig, id: int, journal: Journal | None = None) -> None:
         self.told: list[Payload] = []
-        self.live = LivePeer(config, id, self.told.extend, journal=MemoryJournal())
+        self.live = LivePeer(config, id, self.told.extend, journal=journal or MemoryJournal())
+
+    async def die(self) -> None:
+        """As after kill -9: nobody is told."""
+        await SystemHost.stop(self.live)
 
     def seen(self) -> list[str]:
         return [notice.event.id for notice in self.told if isinstance(notice, Notification)]
@@ -177,6 +182,59 @@ async def test_a_connection_that_only_looks_open_does_not_keep_a_restarted_peer_
         assert isinstance(await again.hear(), Welcome)
         for stranger in (silent, again):
             stranger.close()
+
+
+@pytest.mark.parametrize(("lost", "fresh"), [(1, 2), (2, 1)], ids=["dials", "is dialed"])
+async def test_a_peer_that_lost_its_journal_goes_on_whoever_has_met_its_last_life(
+    tmp_path: Path, lost: int, fresh: int
+) -> None:
+    """One peer began after that life had ended: others have told it of that life, and it still counts."""
+    config = load_peers(write_peers(tmp_path, 3, "heartbeat_ms = 200\nsuspect_after_ms = 5000\n"))
+    journals = [MemoryJournal() for _ in range(3)]
+    running = [Running(config, id, journals[id]) for id in range(3)]
+    try:
+        for each in running:
+            await each.live.start()
+        await until(lambda: running[lost].live.connected == [0, fresh], "all are connected")
+        await running[lost].die()
+        running[lost] = Running(config, lost, journals[lost])
+        await running[lost].live.start()
+        await until(lambda: running[lost].live.connected == [0, fresh], "all are connected in its second life")
+        for id in (lost, fresh):
+            await running[id].die()
+        running[fresh] = Running(config, fresh, journals[fresh])
+        await running[fresh].live.start()
+        known = running[fresh].live.machine.peer.state.statuses
+        await until(lambda: known.get(lost) == 4, "it is told of that life")
+
+        running[lost] = Running(config, lost)
+        await running[lost].live.start()
+        running[lost].live.command(APPLICATION, Subscribe("a"))
+        await until(lambda: running[lost].live.topics == ["a"], "it holds the topic")
+        assert running[lost].live.name == f"{lost}.3" and not running[lost].live.failed.done()
+        assert [running[0].live.name, running[fresh].live.name] == ["0.1", f"{fresh}.2"], "it presumed nobody dead"
+    finally:
+        for each in running:
+            await each.live.stop()
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_peer_that_is_told_of_a_later_life_waits_until_that_would_be_dead(
+    tmp_path: Path, is_over: bool
+) -> None:
+    config = load_peers(write_peers(tmp_path, 2, "heartbeat_ms = 100\nsuspect_after_ms = 500\n"))
+    async with peers(config, 0) as (one,):
+        for status in (4, 5) if is_over else (4,):
+            assert not one.live.failed.done()
+            one.live.take("peer1", Parcel(one.live.machine.peer.life, Frame(life_of(1, 1), 0, 0, News({0: status}))))
+        if is_over:
+            await until(lambda: one.told[-1] == Born(3), "it has begun its next life")
+            assert not any("waits for the end" in line for line in one.live.explain())
+            assert one.live.name == "0.3" and one.live._fencing is None and not one.live.failed.done()
+        else:
+            await until(lambda: "peer 0 waits for the end of its life 0.2" in one.live.explain(), "it waits")
+            error = await asyncio.wait_for(asyncio.shield(one.live.failed), WAIT_S)
+            assert isinstance(error, Fenced) and "another process is peer 0 now, in its life 0.2" in str(error)
 
 
 def event(size: int) -> Event:

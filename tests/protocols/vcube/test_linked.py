@@ -32,11 +32,13 @@ from seriatim.protocols.vcube.linked import (
     LinkedPeer,
     LinkOptions,
     Parcel,
+    TurnedAway,
     bytes_of,
 )
 from seriatim.protocols.vcube.messages import (
     Alive,
     Body,
+    Born,
     Cast,
     EventReceived,
     News,
@@ -316,6 +318,19 @@ def test_who_stood_still_does_not_blame_those_that_owe_it_an_acknowledgement() -
     assert machine.peer.living() == ()
 
 
+def test_who_turns_us_away_lives() -> None:
+    """Peer 1 says that another process has our id; peer 2 says nothing."""
+    options = VCubeOptions(heartbeat_ms=100.0, suspect_after_ms=300.0)
+    machine = LinkedPeer(Peer.restart(Cube(range(3)), 0, options, []))
+    machine.step(APPLICATION, Subscribe(TOPIC), 0.0)
+    for now in range(0, 2_000, 50):
+        if now % 200 == 0:
+            machine.step(APPLICATION, TurnedAway(1), float(now))
+        machine.tick(float(now))
+    assert machine.peer.state.statuses == {0: 2, 2: 1}
+    assert machine.peer.topics == [], "it does not hold the topic without peer 1"
+
+
 def test_who_speaks_is_not_suspected_however_late_it_acknowledges() -> None:
     machine = LinkedPeer(Peer.restart(Cube(range(2)), 0, WATCHING, []))
     for now in range(0, 5_000, 100):
@@ -408,7 +423,11 @@ def test_of_two_processes_with_one_id_the_later_life_goes_on() -> None:
     world = World(8, 2, Link(Constant(5.0)))
     news = Parcel(world.peer("peer0").life, Frame(world.peer("peer1").life, 0, 0, News({0: 4})))
     effects = world.machine(0).step("peer1", news, 20.0)
-    assert effects.notify == [Replaced(2)]
+    assert effects.notify == [Replaced(2, may_go_on=True)]
+    for births, goes_on in ((3, False), (5, True)):  # the end of that life, heard on the connection it once had
+        news = Parcel(life_of(0, 2), Frame(world.peer("peer1").life, 0, 0, News({0: births})))
+        effects = world.machine(0).step("peer1", news, 30.0)
+        assert effects.notify == ([Born(3)] if goes_on else [])
 
 
 def parcel_of(world: World, body: Body, number: int = 1) -> Parcel:

@@ -3,6 +3,7 @@
 import pytest
 
 from seriatim.model import APPLICATION, Event, InputError, RemoteError
+from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions
 from seriatim.protocols.vcube.cube import life_of
 from seriatim.protocols.vcube.messages import (
@@ -25,6 +26,7 @@ from seriatim.protocols.vcube.messages import (
     Subscribed,
     Suspect,
     Unsettled,
+    Unsubscribe,
     Unsubscribed,
 )
 from tests.nonsense import Nonsense
@@ -166,8 +168,52 @@ def test_a_peer_that_restarts_is_another_life() -> None:
 def test_two_processes_with_one_id() -> None:
     peer = Peer(Cube(range(2)), 0, VCubeOptions())
     effects = peer.step("peer1", Packet(1, 0, News({0: 2})), 0.0)
-    assert effects.notify == [Replaced(1)]
+    assert effects.notify == [Replaced(1, may_go_on=True)]
     assert peer.step(APPLICATION, Subscribe(TOPIC), 0.0).send == []
+    assert peer.tick(1_000.0) == Effects()
+
+
+def test_a_process_that_lost_its_journal_goes_on_when_its_last_life_is_over() -> None:
+    """Somebody who has not met that life lets the process in, and then hears of it."""
+    net = Net(Peer, range(4))
+    net.kill(3)
+    for other in (1, 2):
+        net.tell(other, Suspect(3))
+    net.subscribe(1, 2)
+    old = net.machines[0]
+    assert isinstance(old, Peer)
+    peer = net.machines[0] = Peer.restart(old.cube, 0, old.options, [])
+    peer.tick(0.0)
+    effects = peer.step("peer1", Packet(1, peer.life, News({0: 4})), 0.0)
+    assert effects.notify == [Replaced(2, may_go_on=True)] and effects.send == []
+    for old_news in ({0: 3}, {0: 4}, {3: 1}):
+        assert peer.step("peer1", Packet(1, peer.life, News(old_news)), 0.0) == Effects()
+    assert peer.step(APPLICATION, Suspect(1), 0.0) == Effects()
+    assert peer.step(APPLICATION, Subscribe(TOPIC), 0.0) == Effects()
+    with pytest.raises(InputError, match="does not hold it"):
+        peer.step(APPLICATION, Publish(Event("x", "another", "0", b"")), 0.0)
+    net.tell(1, Suspect(0))
+    effects = peer.step("peer1", Packet(1, life_of(0, 2), News({0: 5})), 0.0)
+    assert effects.persist == [Born(3)] and effects.notify[0] == Born(3)
+    assert peer.life == life_of(0, 3)
+    net._carry_out(0, effects)
+    net.run()
+    net.publish(1, "a")
+    assert net.answers(0, Subscribed) == [Subscribed(TOPIC)] and net.seen(0) == ["a"]
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_who_holds_a_topic_and_was_replaced_does_not_come_back(has_left: bool) -> None:
+    net = Net(Peer, range(2))
+    net.subscribe(0, 1)
+    peer = net.machines[0]
+    assert isinstance(peer, Peer)
+    if has_left:
+        peer.step(APPLICATION, Unsubscribe(TOPIC), 0.0)
+        assert peer.state.groups[TOPIC].part == "leaving"
+    assert peer.step("peer1", Packet(1, 0, News({0: 2})), 0.0).notify == [Replaced(1)]
+    assert peer.step("peer1", Packet(1, 0, News({0: 3})), 0.0) == Effects()
+    assert peer.life == 0
 
 
 def test_heartbeats_find_the_dead() -> None:

@@ -110,7 +110,7 @@ class _ClientDialer(Dialer):
         hello, epoch = self.hello, int(self._attachment.is_known)
         return Hello(VERSION, hello.cluster, "client", hello.name, hello.token, epoch, self._process)
 
-    def refusal(self, refusal: Refusal) -> str:
+    def refusal(self, refusal: Refusal, address: str) -> str:
         if refusal.report == FORGOTTEN:
             self._attachment.end(refusal.reason)
         return refusal.reason

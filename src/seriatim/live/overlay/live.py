@@ -9,9 +9,9 @@ subscriptions end, and they are told so when they come back. A client says in it
 know it. A broker that has forgotten the client, or has lost its journal, says so, and the client starts over.
 
 *Old journals, second processes.* Every life has a later epoch than the previous one, and its neighbours know the latest
-that they have seen. A broker admits no client before each neighbour was heard, or is suspected. It ends with `Behind`
-when a neighbour knows of a later epoch, or of more than the journal holds (protocols/overlay/running.py), and with
-`Taken` when another process has its name and stays connected.
+that they have seen. Until each neighbour was heard, or is suspected, a broker admits no client, and tells none that it
+was forgotten. It ends with `Behind` when a neighbour knows of a later epoch, or of more than the journal holds
+(protocols/overlay/running.py), and with `Taken` when another process has its name and stays connected.
 
 *Connections.* The handshake is that of system_door.py; brokers must be given the same file, clients need not. Then a
 connection carries frames between its two ends; a frame in another name closes it.
@@ -180,7 +180,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             return None
         reason = f"broker {by!r} has heard {self.name!r} in epoch {epoch}, and this process is in epoch {self.epoch}"
         self.fail(Behind(f"broker {self.name} has stopped: {reason}. {self.fix}"))
-        return Problem("behind", reason)
+        return Problem("behind", reason, retry=True)  # it ends now, and one with the latest journal may come at once
 
     @property
     def unconfirmed(self) -> list[Address]:
@@ -328,12 +328,12 @@ class BrokerListener(SystemListener):
         present = self.connected.get(name)
         if present is not None and present.process != hello.process:
             return Problem("name", f"another client is connected as {name!r}")
+        if unconfirmed := host.unconfirmed:  # an old journal does not know who is forgotten, either
+            reason = f"{host.name} has not heard yet from {', '.join(unconfirmed)} whether its journal is the latest"
+            return Problem("unconfirmed", reason, retry=True)
         if hello.epoch and not host.knows(name):
             reason = f"{host.name} has forgotten {name}, or has lost its journal"
             return Problem("forgotten", reason, retry=True)
-        if unconfirmed := host.unconfirmed:
-            reason = f"{host.name} has not heard yet from {', '.join(unconfirmed)} whether its journal is the latest"
-            return Problem("unconfirmed", reason, retry=True)
         if present is None and self.clients >= host.clients_max:
             return Problem("too many clients", f"{self.clients} clients are connected already", retry=True)
         return None

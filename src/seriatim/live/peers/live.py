@@ -7,6 +7,7 @@ Of any two peers the one with the lower id connects; a peer's epoch is the numbe
 parcels between the two; a parcel with another sender, or one that no peer can have sent, closes it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -20,7 +21,15 @@ from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, To
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
 from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, life_of, name_of
-from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel, publication_in
+from seriatim.protocols.vcube.linked import (
+    Connected,
+    Depart,
+    LinkedPeer,
+    LinkOptions,
+    Parcel,
+    TurnedAway,
+    publication_in,
+)
 from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, Journal, Recovered
 from seriatim.runtime.net.dialer import Peer as Dialed
@@ -63,6 +72,8 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         self._roster = Roster(self._status)
         self._notify = notify
         self._departed = False
+        self._rival = ""  # a later life of this peer, which may be its own past
+        self._fencing: asyncio.TimerHandle | None = None
 
     async def rebuild(self, recovered: Recovered) -> Rebuilt[LinkedPeer, None]:
         births = [msgspec.msgpack.decode(record, type=Born) for record in recovered.records]
@@ -82,6 +93,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         if self._driver is not None and not self._departed and not self.failed.done():
             self._departed = True
             self._driver.command(APPLICATION, Depart())
+        self._stop_fencing()
         await super().stop()
 
     @property
@@ -106,7 +118,8 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         return self.machine.peer.topics
 
     def explain(self) -> list[str]:
-        return [*self.machine.peer.explain(), *self.unreached()]
+        rival = [f"peer {self.id} waits for the end of its life {self._rival}"] if self._rival else []
+        return [*rival, *self.machine.peer.explain(), *self.unreached()]
 
     def missing(self) -> list[Address]:
         """The others, but for those that are presumed dead: they are routed around."""
@@ -145,6 +158,10 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         if self._driver is not None and not self.failed.done():
             self._driver.command(APPLICATION, Connected(_id_at(name), epoch))
 
+    def turned_away(self, by: Address) -> None:
+        if self._driver is not None and not self.failed.done():
+            self._driver.command(APPLICATION, TurnedAway(_id_at(by)))
+
     def take(self, source: Address, parcel: Parcel) -> None:
         if self._driver is None or self.failed.done():
             return
@@ -170,9 +187,26 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def told(self, notices: Sequence[Payload]) -> None:
         for notice in notices:
             if isinstance(notice, Replaced):
-                life = f"{self.id}.{notice.births}"
-                self.fail(Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped"))
+                self._replaced(notice)
+            elif isinstance(notice, Born):
+                self._stop_fencing()
         self._notify(notices)
+
+    def _replaced(self, notice: Replaced) -> None:
+        """Stop; but if that life may be an earlier one of ours, not before it would be presumed dead."""
+        self._stop_fencing()
+        life = name_of(life_of(self.id, notice.births))
+        error = Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped")
+        if notice.may_go_on:
+            self._rival = life
+            self._fencing = asyncio.get_running_loop().call_later(self.taken_s, self.fail, error)
+        else:
+            self.fail(error)
+
+    def _stop_fencing(self) -> None:
+        if self._fencing is not None:
+            self._fencing.cancel()
+            self._fencing, self._rival = None, ""
 
 
 class Presence(Struct, frozen=True):
@@ -190,7 +224,7 @@ class Roster:
     journal gives the new process the next life. A connection that only looks open counts until its process is presumed
     dead. If the old one is still alive, it is told that it was replaced, and stops. A process that lost its journal is
     refused until its earlier life is presumed dead; then it is told the number of its last life, and continues as the
-    next one.
+    next one. That holds also where the earlier process was never met, and is known from what others say.
 
     `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
     """
@@ -202,10 +236,13 @@ class Roster:
     def admit(self, id: Id, births: int, process: str) -> Problem | None:
         """A process claims to be this peer. None: it is accepted."""
         known = self._present.get(id)
-        if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
-            life = name_of(life_of(id, known.births))
-            reason = f"another process is peer {id}, in its life {life}; two processes cannot have the same id"
-            return Problem("id", reason, retry=True)
+        said, is_dead = divmod(self._status(id), 2)
+        if not is_dead and (known is None or known.process != process):
+            met = known.births if known is not None else -1
+            if births <= met or births < said:
+                life = name_of(life_of(id, max(met, said)))
+                reason = f"another process is peer {id}, in its life {life}; two processes cannot have the same id"
+                return Problem("id", reason, retry=True)
         if known is None or known.process != process or known.births < births:
             self._present[id] = Presence(process, births)
         return None

@@ -48,6 +48,12 @@ class Connected(Struct, frozen=True, tag=True):
     births: int
 
 
+class TurnedAway(Struct, frozen=True, tag=True):
+    """To a linked peer: this one says that another process has our id, and does not connect."""
+
+    peer: Id
+
+
 class Depart(Struct, frozen=True, tag=True):
     """To a linked peer: this process ends. All are told at once, so that no peer has to suspect it."""
 
@@ -164,6 +170,8 @@ class LinkedPeer:
             return self._parcel(source, message, now)
         if isinstance(message, Connected):
             return self._connected(message, now)
+        if isinstance(message, TurnedAway):
+            return self._turned_away(message.peer, now)
         if isinstance(message, Depart):
             return self._depart(now)
         return self._finish(self._carry_out(self.peer.step(source, message, now), now), now)
@@ -275,6 +283,14 @@ class LinkedPeer:
             line.lost = line.link.sent
             self._repeat(line, now, effects)
         return self._finish(effects, now)
+
+    def _turned_away(self, id: Id, now: float) -> Effects:
+        """It lives. Who is turned away because of its own past must not presume the others dead: it would say so as
+        soon as it is let in."""
+        if (line := self._lines.get(id)) is not None:
+            line.silent_since = now
+        self.peer.state.heard[id] = now
+        return self._finish(Effects(), now)
 
     def _depart(self, now: float) -> Effects:
         effects = self._carry_out(self.peer.tick(now), now)

@@ -82,9 +82,14 @@ class Rejoined(Struct, frozen=True, tag=True):
 
 
 class Replaced(Struct, frozen=True, tag=True):
-    """From a peer: another process runs under its id. It does nothing more."""
+    """From a peer: another process runs under its id, in a later life. It does nothing more.
+
+    `may_go_on`: it holds nothing, so that process may be its own past, of which its journal does not know. When that
+    life is over, it begins the next one.
+    """
 
     births: int
+    may_go_on: bool = False
 
 
 # ── what travels down trees, and what comes back up ───────────────────────────────────────────────────────────────

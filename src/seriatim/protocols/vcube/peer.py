@@ -47,7 +47,9 @@ class Peer(Joining):
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
-        if not self.state.replaced:
+        if self.state.replaced:
+            self._step_replaced(source, message, now, effects)
+        else:
             self._announce(now, effects)
             if source == APPLICATION:
                 self._command(message, now, effects)
@@ -90,7 +92,8 @@ class Peer(Joining):
                 return
             case _:
                 raise InputError("command", f"unknown command {command!r}", "see protocols/vcube/messages.py")
-        self.pump(topic, now, effects)
+        if not self.state.replaced:
+            self.pump(topic, now, effects)
 
     def _will_hold(self, topic: Topic) -> bool:
         group = self.state.groups.get(topic)
@@ -205,6 +208,25 @@ class Peer(Joining):
         if self.state.statuses and not self.state.replaced:
             for topic, group in list(self.state.groups.items()):
                 self.look_for_lost(topic, group, now, effects)
+
+    # ── another process has our id ────────────────────────────────────────────────────────────────────────────────
+
+    def holds_nothing(self) -> bool:
+        return all(group.part in ("out", *JOINING) for group in self.state.groups.values())
+
+    def _step_replaced(self, source: Address, message: Payload, now: float, effects: Effects) -> None:
+        """Do nothing, until the other process is known to be dead: then go on after it, with what was asked for.
+
+        A process whose journal was lost begins in a life that was there before. Somebody who has not heard of it lets
+        this one in; and then others say that a later life is there.
+        """
+        if not self.state.may_go_on:
+            return
+        if source == APPLICATION:
+            if not isinstance(message, say.Suspect):
+                self._command(message, now, effects)
+        elif isinstance(message, say.Packet) and isinstance(message.body, say.News):
+            self.learn(message.body.statuses, now, effects)
 
     # ── a new life ────────────────────────────────────────────────────────────────────────────────────────────────
 

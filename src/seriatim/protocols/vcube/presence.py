@@ -105,14 +105,19 @@ class Presence(Core, ABC):
             self._members.clear()
         if own > 2 * births_of(self.life):
             if own % 2 == 0:
-                self.state.replaced = True
-                effects.notify.append(Replaced(own // 2))
+                known[self.id] = own  # that life must end first: what is said of earlier ones is old
+                self.state.replaced, self.state.may_go_on = True, self.holds_nothing()
+                effects.notify.append(Replaced(own // 2, self.state.may_go_on))
                 return
             self.begin_anew(own // 2 + 1, now, effects)
             return
-        if news:
+        if news and not self.state.replaced:
             self.spread(news, effects)
             self.mourn(now, effects)
+
+    @abstractmethod
+    def holds_nothing(self) -> bool:
+        """Whether no topic is held: others rely on nothing that this life has done."""
 
     @abstractmethod
     def mourn(self, now: float, effects: Effects) -> None:

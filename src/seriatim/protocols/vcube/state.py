@@ -85,7 +85,8 @@ class PeerState(Struct, array_like=True):
     life: Life
     announced: bool = False  # this life is in the journal and known to the application
     forgot: bool = False  # an earlier process died, and this one knows nothing of what it did
-    replaced: bool = False
+    replaced: bool = False  # another process is this peer, in a later life
+    may_go_on: bool = False  # … and when that is over, it is this one again
     rejoining: tuple[Topic, ...] = ()
     statuses: dict[Id, int] = field(default_factory=dict)  # of those that ever died
     told: dict[int, Life] = field(default_factory=dict)  # by cluster: the neighbour that knows all we know of the dead

@@ -186,11 +186,13 @@ class Dialer:
         """The first frame on every connection."""
         return self.hello
 
-    def welcomed(self, welcome: Welcome) -> None:
-        """Called when a server lets us in, and when it has news. RemoteError: it is not the server that we want."""
+    def welcomed(self, welcome: Welcome) -> Refusal | None:
+        """Called when a server lets us in, and when it has news. RemoteError: it is not the server that we want; a
+        Refusal: nor is it, and it is told why."""
+        return None
 
-    def refusal(self, refusal: Refusal) -> str:
-        """The reason why a server does not let us in."""
+    def refusal(self, refusal: Refusal, address: str) -> str:
+        """The reason why the server at this address does not let us in."""
         return refusal.reason
 
     # ── for the parts below ───────────────────────────────────────────────────────────────────────────────────────
@@ -411,7 +413,7 @@ class Dialed(Connection):
         elif type(frame) is Welcome:
             self._welcome(frame)
         elif type(frame) is Refusal:
-            reason = self._dialer.refusal(frame)
+            reason = self._dialer.refusal(frame, self.line.address)
             self.line.was_refused(reason, retry=frame.retry)
             self.close(f"refused: {reason}")
 
@@ -432,7 +434,10 @@ class Dialed(Connection):
         if self._dialer.line(self.line.address) is not self.line:  # given up while it was being made
             self.close("no node is looked for there any more")
             return
-        self._dialer.welcomed(welcome)
+        if (refusal := self._dialer.welcomed(welcome)) is not None:
+            logger.warning("server turned away: peer=%s reason=%s", self.peer, refusal.reason)
+            self.close(refusal.reason, refusal)
+            return
         self.nodes = frozenset(welcome.nodes)
         self.welcomed_at = self._loop.time()
         self.post_bytes_max = min(FRAME_BYTES_MAX, welcome.frame_bytes_max)

@@ -120,20 +120,29 @@ class SystemVisitor(Visitor):
         """The process is connected from now on."""
 
     @abstractmethod
-    def decode(self, body: bytes) -> Ping | Envelope[Any]:
+    def decode(self, body: bytes) -> Ping | Envelope[Any] | Welcome | Refusal:
         """Decode a frame of a process of the system."""
+
+    @abstractmethod
+    def turned_away(self, refusal: Refusal) -> None:
+        """The process has connected, and then does not want us."""
 
     @abstractmethod
     def heard(self, envelope: Envelope[Any]) -> None:
         """Take a message that the process sent in its own name. RemoteError: it must not send this."""
 
-    def take(self, frame: Hello | Ping | Envelope[Any]) -> None:
+    def take(self, frame: Hello | Ping | Envelope[Any] | Welcome | Refusal) -> None:
         if type(frame) is Envelope:
             if frame.source != self.name:
                 raise RemoteError(f"{self.name} speaks for {frame.source[:SHOWN_MAX]!r}")
             self.heard(frame)
         elif type(frame) is Hello:
             self._introduce(frame)
+        elif type(frame) is Refusal:
+            self.turned_away(frame)
+            self.close(f"turned away: {frame.reason[:SHOWN_MAX]}")
+        elif type(frame) is Welcome:
+            raise RemoteError("a welcome from the one that has connected")
 
     def ended(self, reason: str) -> None:
         door = self._system
