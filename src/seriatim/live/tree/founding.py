@@ -17,6 +17,7 @@ from seriatim.model import InputError, JournalError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
+from seriatim.protocols.tree.confirming import Resumed
 from seriatim.protocols.tree.messages import Input
 from seriatim.protocols.tree.node import SequencerNodeState
 from seriatim.protocols.tree.options import TreeOrder
@@ -69,7 +70,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
 UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
 
-JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver)
+JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver | Resumed)
 
 
 def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:

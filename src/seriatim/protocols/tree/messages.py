@@ -11,6 +11,10 @@ from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange, Place
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.tree.estate import KnownAs
+from seriatim.protocols.tree.healing_messages import AskToHeal as AskToHeal
+from seriatim.protocols.tree.healing_messages import Heal as Heal
+from seriatim.protocols.tree.healing_messages import Healed as Healed
+from seriatim.protocols.tree.healing_messages import JournalLost as JournalLost
 from seriatim.protocols.tree.moving_messages import CancelMove as CancelMove
 from seriatim.protocols.tree.moving_messages import GoOn as GoOn
 from seriatim.protocols.tree.moving_messages import HandOver as HandOver
@@ -109,6 +113,7 @@ class Joined(Struct, frozen=True, tag=True):
     """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done.
 
     `position`: if it begins with the past, the first `start` events of the topic are among so many of the order log.
+    `era`: that of the home, here and below (healing.py).
     """
 
     version: int
@@ -118,6 +123,7 @@ class Joined(Struct, frozen=True, tag=True):
     epoch: int = 0
     acquaintance: int = 0
     position: Position = 0
+    era: int = 0
 
 
 class Update(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -165,6 +171,7 @@ class Refreshed(Struct, frozen=True, tag=True, omit_defaults=True):
     acquaintance: int = 0
     inherited: frozenset[Topic] = frozenset()
     moves: int = 0
+    era: int = 0
 
 
 class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -197,6 +204,7 @@ class Answer(Struct, frozen=True, tag=True):
     state: Literal["coming", "published", "void", "lost", "unissued"]
     entries: Entries
     epoch: int = 0
+    era: int = 0
 
 
 # ── where topics live ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -420,8 +428,8 @@ class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
 FromOperator: TypeAlias = Move | CancelMove
 FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Renewed | Trimmed | Unwatched | Written
-Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
-BetweenNodes: TypeAlias = Climbing | Switch | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog
+Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched | Healed
+BetweenNodes: TypeAlias = Climbing | Switch | Routed | Heal | AskToHeal
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog | JournalLost
 # What a node takes, and its journal keeps.
 Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | ToItself

@@ -16,7 +16,7 @@ from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree.confirming import ConfirmedNode
-from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
+from seriatim.protocols.tree.messages import BetweenNodes, JournalLost, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState, new_state
@@ -80,6 +80,18 @@ class SequencerNode(ConfirmedNode):
         machine.confirm_all(None)
         return machine
 
+    @classmethod
+    def heal(cls, tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> "SequencerNode":
+        """The journal is lost: come back under a new epoch, later than all before, and have the tree begin a new era."""
+        machine = cls(tree, node, options)
+        machine.begin_epoch(epoch)
+        machine.begin_blank()
+        return machine
+
+    def _begin_healing(self, kept: Begun, now: float) -> Effects:
+        lost = JournalLost(kept.kept, kept.named, kept.holes, kept.ordered, kept.placed)
+        return self._wish(self._framed(self.inner.step(self.inner.node, lost, now), now))
+
     def confirm_all(self, patience_ms: float | None, *, with_broker: bool = True) -> None:
         """See `confirm`. The broker keeps what was stamped (log mode) and the root's order log."""
         is_kept = self.options.mode == "log" or self._orders()
@@ -129,7 +141,11 @@ class SequencerNode(ConfirmedNode):
         """Also of one that has moved: what was given out for it anywhere before it left, or came, has passed here."""
         state = self.state.sequencer
         home, passage = state.homes.get(topic), state.passages.passages.get(topic)
-        return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
+        found = state.healing.found.stamped.get(topic, 0) if state.healing.found is not None else 0
+        return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0, found)
+
+    def _name(self) -> Node:
+        return self.inner.node
 
     def _above(self) -> Node | None:
         return self.inner.tree.parents[self.inner.node]

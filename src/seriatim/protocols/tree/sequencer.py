@@ -19,17 +19,19 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.accepting import Accepting
-from seriatim.protocols.tree.moving import Moving
+from seriatim.protocols.tree.healing import Healing
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.tree.removing import Removing
 from seriatim.protocols.tree.state import SequencerState
 from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Renewed, Trimmed, Unwatched, Written
 
+WAITS_FOR_HEALING = frozenset(
+    {say.Subscribe, say.Update, say.Refresh, say.Inquire, say.Locate, say.Ticket, say.Add, say.Remove, say.AcceptLog}
+)
 QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
 
 
-class Sequencer(Moving, Ordering, Removing, Accepting):
+class Sequencer(Healing, Removing, Accepting):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -45,13 +47,17 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
             say.AcceptLog: (self._on_accept_log, itself),
             say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
+            say.AskToHeal: (self._on_ask_to_heal, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
             say.CancelMove: (self._on_cancel_move, operator),
             say.Cut: (self._on_climbing, neighbours),
             Discarded: (self._on_discarded, broker),
             say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
+            say.Heal: (self._on_heal, neighbours),
+            say.Healed: (self._on_climbing, neighbours),
             say.Inquire: (self._on_inquire, None),
+            say.JournalLost: (self._on_journal_lost, itself),
             Kept: (self._on_kept, broker),
             say.Locate: (self._on_locate, None),
             say.Move: (self._on_move, operator),
@@ -82,10 +88,12 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         handler, sources = self._handlers.get(type(message), (None, None))
         if handler is None or (sources is not None and source not in sources):
             return self.idle()  # not for a node, or not for this sender to say
+        if self.state.healing.is_frozen and type(message) in WAITS_FOR_HEALING:
+            return self.idle()  # whoever asks, asks again
         if type(message) not in QUESTIONS:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)
-        if self.state.moving.leaving:
+        if self.state.moving.leaving and not self.state.healing.is_frozen:
             self._leave(now, effects)
         self._wish(effects)
         return effects
@@ -130,6 +138,7 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
             *self._explain_moves(),
             *self._explain_removals(),
             *self._explain_renewals(),
+            *self._explain_healing(),
             *self._explain_order(),
         ]
 
@@ -184,6 +193,11 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
         self._route(message.to, message.body, now, effects)
 
     def _handle_climbing(self, source: Address, message: say.Climbing, now: float, effects: Effects) -> None:
+        if type(message) is say.Healed:
+            self._on_healed(source, message, now, effects)
+            return
+        if self.state.healing.is_blank:
+            return  # unfinished at its home, so it is lost or issued anew
         match message:
             case say.Pass():
                 self._on_pass(source, message, now, effects)
@@ -197,6 +211,8 @@ class Sequencer(Moving, Ordering, Removing, Accepting):
                 self._on_switched(source, message, now, effects)
 
     def _take(self, body: say.Body, now: float, effects: Effects) -> None:
+        if self._is_passed_over(body):
+            return
         match body:
             case say.Finished():
                 self._on_finished(body, now, effects)

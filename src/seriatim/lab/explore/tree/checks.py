@@ -5,11 +5,12 @@ from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, inner, stuck
 from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
-from seriatim.model import BROKER, Address, Notification, Number, Topic
+from seriatim.model import BROKER, Address, Gap, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
+from seriatim.protocols.tree.receiving import LOST
 from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
 
 
@@ -43,7 +44,7 @@ class TreeChecks(OrderChecks):
             # Then a home may forget the request; if the topic moves, it has several, with clocks of their own.
             request = Fact(question, message.first, self.options.lease_ms, tuple(self.tree.parents))
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped:
+        if type(message) is Stamped and not message.is_lost:  # of what was lost, stages may have told another stamp
             stamp = f"{message.topic} {message.first}"
             position = Fact(f"position of {stamp}", message.position)
             return Fact(f"stamp of {stamp}", (message.last, message.entries)), position
@@ -79,13 +80,16 @@ class TreeChecks(OrderChecks):
         for payload in world.log(address):
             if type(payload) is Notification:
                 notified.setdefault(payload.event.topic, set()).add(payload.number)
+            elif type(payload) is Gap and payload.reason == LOST:
+                notified.setdefault(payload.topic, set()).update(range(payload.first, payload.last + 1))
         for topic, holding in sorted(machine.state.holdings.items()):
             lane = machine.state.lanes[topic]
             events, last = self._on_broker(world, topic)
             if lane.open and lane.done < last:
                 reasons = "; ".join(explained(machine)) or "it has not arrived"
                 found.append(Violation("stuck", f"{address} was not notified of {topic} {lane.done + 1}: {reasons}"))
-            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in notified.get(topic, ()))
+            told = notified.get(topic, set())
+            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in told)
             if lane.open and lost:
                 found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
         return found
