@@ -134,7 +134,7 @@ class ConfirmedNode(LinkedNode):
 
     def _greeting(self, name: Node) -> "Frame[Any]":
         """Every version of the other end answers a body, and takes none without a number."""
-        body: Summary | AskToHeal = AskToHeal(self._name()) if self._is_blank else Summary(())
+        body: Summary | AskToHeal = AskToHeal(self._name(), self.epoch) if self._is_blank else Summary(())
         return Frame(self.epoch, 0, self.state.links[name].received, body)
 
     def _name(self) -> Node:
@@ -223,7 +223,7 @@ class ConfirmedNode(LinkedNode):
         assert self._lost is not None, "the broker has answered"
         self._is_blank = False
         links = {name: (link.sent, link.received) for name, link in sorted(self.state.links.items())}
-        self._to_persist.append(Resumed(links))
+        self._to_persist.insert(0, Resumed(links))
         effects = self._begin_healing(self._lost, now)
         effects.add(self._tick(now))
         return effects

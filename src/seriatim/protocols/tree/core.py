@@ -124,6 +124,9 @@ class SequencerCore(ABC):
         else:
             effects.send.append((self.tree.next_hop(self.node, to), Routed(to, body)))
 
+    def _on_routed(self, source: Address, message: Routed, now: float, effects: Effects) -> None:
+        self._route(message.to, message.body, now, effects)
+
     def _refuse(self, target: Address, request: int, topic: Topic, reason: str, effects: Effects) -> None:
         effects.send.append((target, Refused(request, topic, reason)))
 

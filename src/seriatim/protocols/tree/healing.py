@@ -22,7 +22,7 @@ when the era began, it goes on; else it joins anew, with a gap.
 Rounds are numbered. If another node loses its journal meanwhile, the root begins the next round with both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from msgspec import structs
 
@@ -31,7 +31,7 @@ from seriatim.order import Holder, PassageState, PassageTable
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.estate import Home, Range, Regrouping
-from seriatim.protocols.tree.healing_messages import known_from_the_start
+from seriatim.protocols.tree.healing_messages import ERA, known_from_the_start
 from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.with_broker import Grown
@@ -46,15 +46,20 @@ class Healing(Moving, Ordering):
 
     def _on_journal_lost(self, source: Address, message: say.JournalLost, now: float, effects: Effects) -> None:
         healing = self.state.healing
-        healing.is_blank, healing.found = True, message
+        healing.is_blank, healing.found, healing.life = True, message, self.state.epoch
         if self._parent is None:
             if self.options.keeps_order_log:
                 order = self.state.order
                 self._order.resume_at(message.ordered)
                 order.lasts = dict(message.placed)
-            self._on_ask_to_heal(self.node, say.AskToHeal(self.node), now, effects)
+            self._on_ask_to_heal(self.node, say.AskToHeal(self.node, self.state.healing.life), now, effects)
         else:
-            effects.send.append((self._parent, say.AskToHeal(self.node)))
+            effects.send.append((self._parent, say.AskToHeal(self.node, self.state.healing.life)))
+
+    def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
+        """A neighbour may repeat all that it ever sent to the former life: nothing of it may reach anybody."""
+        if not self.state.healing.is_blank:
+            super()._on_routed(source, message, now, effects)
 
     def _on_grown(self, source: Address, message: Grown, now: float, effects: Effects) -> None:
         healing = self.state.healing
@@ -81,8 +86,9 @@ class Healing(Moving, Ordering):
             effects.send.append((self._parent, message))
             return
         healing = self.state.healing
-        healing.asking |= {message.node}
-        self._begin_round(max(healing.round, healing.era) + 1, now, effects)
+        if message.epoch >= healing.asking.get(message.node, 0):
+            healing.asking[message.node] = message.epoch
+            self._begin_round(max(healing.round + 1, healing.era + 1, self.state.epoch * ERA), now, effects)
 
     def _begin_round(self, number: int, now: float, effects: Effects) -> None:
         moving = self.state.moving
@@ -91,13 +97,15 @@ class Healing(Moving, Ordering):
             moving.move = None
             reason = "a node has lost its journal; ask again when it is healed"
             effects.notify.append(say.MoveEnded(move.topic, move.to, move.number, reason))
-        self._on_heal(self.node, say.Heal(number, DRAIN, frozenset(self.state.healing.asking)), now, effects)
+        self._on_heal(self.node, say.Heal(number, DRAIN, dict(self.state.healing.asking)), now, effects)
 
     def _next_phase(self, now: float, effects: Effects) -> None:
         healing = self.state.healing
         report, number, lost = healing.report, healing.round, healing.lost
         if healing.phase == DRAIN:
-            if report.latest >= number:  # this root has lost its journal, and did not know
+            if lost.keys() >= self.tree.parents.keys():
+                return  # nobody is left who knows where topics live and who holds them
+            if report.latest >= number:
                 self._begin_round(report.latest + 1, now, effects)
                 return
             about = say.Heal(number, BARRIER, lost, report.moves, report.places, report.granted)
@@ -109,7 +117,7 @@ class Healing(Moving, Ordering):
             self._on_heal(self.node, say.Heal(number, GO_ON, lost, counts=counts, holders=report.holders), now, effects)
         elif healing.phase == GO_ON:
             healing.phase = 0
-            healing.asking = set()
+            healing.asking = {}
             move, self.state.moving.move = self.state.moving.move, None
             if move is not None:
                 effects.notify.append(say.MoveEnded(move.topic, move.to, move.number))
@@ -134,8 +142,10 @@ class Healing(Moving, Ordering):
     def _on_heal(self, source: Address, message: say.Heal, now: float, effects: Effects) -> None:
         healing = self.state.healing
         latest = max(healing.era, healing.round)
-        if healing.is_blank and self.node not in message.lost and self._parent is not None:
-            effects.send.append((self._parent, say.AskToHeal(self.node)))  # the one before was lost on its way
+        if healing.is_blank and message.lost.get(self.node) != healing.life:
+            if message.phase == DRAIN and self._parent is not None:  # the question may have been lost on its way
+                effects.send.append((self._parent, say.AskToHeal(self.node, self.state.healing.life)))
+            return
         children = {node for node, parent in self.tree.parents.items() if parent == self.node}
         effects.send.extend((child, message) for child in sorted(children))
         healing.round, healing.phase, healing.lost, healing.waits = message.round, message.phase, message.lost, children
@@ -246,7 +256,7 @@ class Healing(Moving, Ordering):
             last = first - 1
         return last
 
-    def _count_what_passed(self, lost: frozenset[Node], counts: dict[Topic, Number]) -> None:
+    def _count_what_passed(self, lost: Container[Node], counts: dict[Topic, Number]) -> None:
         """What was issued at a lost node is known there no more; what came up to here was issued."""
         for topic, passage in self.state.passages.passages.items():
             if passage.passed and self.tree.knows(topic) and self.tree.home(topic) in lost:
@@ -387,6 +397,8 @@ class Healing(Moving, Ordering):
             return [f"{self.node} has lost its journal: waits for {self.tree.root} to heal it"]
         if not healing.phase:
             return []
+        if healing.lost.keys() >= self.tree.parents.keys():
+            return ["all nodes have lost their journals: start anew, or restore a backup of everything"]
         step = {DRAIN: "what was issued", BARRIER: "the counts of all topics", GO_ON: "all to go on"}[healing.phase]
         return [f"healing {', '.join(sorted(healing.lost))}: waits for {step} ({', '.join(sorted(healing.waits))})"]
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 from seriatim.model import Address, Node, Number, Position, Topic
 from seriatim.order import Holder, OrderedRange, Place
 
-ERA = 1 << 20  # more than a node forgets subscribers in an era
+ERA = 1 << 20  # more than a node forgets subscribers in an era, or a root begins rounds in a life
 
 
 def known_from_the_start(era: int) -> int:
@@ -28,9 +28,13 @@ class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class AskToHeal(Struct, frozen=True, tag=True):
-    """Child → parent, up to the root: this node has lost its journal. Have everybody begin a new era."""
+    """Child → parent, up to the root: this node has lost its journal. Have everybody begin a new era.
+
+    `epoch`: of its present life. Without a number on the link, to any neighbour: how far is our link?
+    """
 
     node: Node
+    epoch: int = 0
 
 
 class Heal(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -40,12 +44,13 @@ class Heal(Struct, frozen=True, tag=True, omit_defaults=True):
     2. This is the map. Whatever of yours is unfinished now was lost. Say how far numbers are that somebody may know of.
     3. These are the counts of all topics. What is issued from now on comes after them.
 
-    `lost`: the nodes that have lost their journals. `holders`: who holds topics of theirs.
+    `lost`: the nodes that have lost their journals, and the epochs of their present lives. A blank node takes nothing
+    that does not name its own: it may be from an earlier round. `holders`: who holds topics of theirs.
     """
 
     round: int
     phase: int
-    lost: frozenset[Node]
+    lost: dict[Node, int]
     moves: int = 0
     places: dict[Topic, Place] = {}
     granted: int = 0

@@ -189,9 +189,6 @@ class Sequencer(Healing, Removing, Accepting):
         moves = self.state.moves
         effects.send.append((source, say.Located(message.after, moves.number, moves.after(message.after))))
 
-    def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
-        self._route(message.to, message.body, now, effects)
-
     def _handle_climbing(self, source: Address, message: say.Climbing, now: float, effects: Effects) -> None:
         if type(message) is say.Healed:
             self._on_healed(source, message, now, effects)

@@ -101,12 +101,13 @@ class HealingState(Struct, array_like=True, omit_defaults=True):
     learned: int = 0  # this node had lost its journal before this era, and was told who holds its topics
     numbers_lost: dict[Topic, list[tuple[Number, Number]]] = field(default_factory=dict)
     is_blank: bool = False  # this node has lost its journal, and is not healed yet
+    life: int = 0  # the epoch in which that was noticed
     round: int = 0
     phase: int = 0  # 0: no round is under way
-    lost: frozenset[Node] = frozenset()
+    lost: dict[Node, int] = field(default_factory=dict)
     waits: set[Node] = field(default_factory=set)  # those below that have not answered
     report: Healed = Healed(0, 0)  # what the others said, and what is known here
-    asking: set[Node] = field(default_factory=set)  # the root: who has asked to be healed
+    asking: dict[Node, int] = field(default_factory=dict)  # the root: who has asked to be healed, in which epoch
     found: JournalLost | None = None  # a blank node: what the broker keeps of it
     lengths: dict[Topic, Number] = field(default_factory=dict)  # a blank node: of the logs of its topics
     unmeasured: set[Topic] = field(default_factory=set)  # a blank node: topics whose lengths it must report
