@@ -165,7 +165,7 @@ class Watch(Struct, frozen=True, tag=True):
 class Unwatch(Struct, frozen=True, tag=True):
     """Log mode, node → broker: tell me of this log no longer; move `move` has brought the topic to node `to`.
 
-    `last`: the number up to which stamps were given before. You keep all that I gave. Where nodes have channels of
+    `last`: the number up to which stamps were given before, and `era`: their latest. You keep all that I gave. Where nodes have channels of
     their own, say behind them where the stamps go on. Answered by `Unwatched`.
     """
 
@@ -173,6 +173,7 @@ class Unwatch(Struct, frozen=True, tag=True):
     to: Node
     last: Number
     move: int
+    era: int = 0
 
 
 class Unwatched(Struct, frozen=True, tag=True):

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import structs
+
 from seriatim.brokers.naming import check_topic, ordered_topic
 from seriatim.brokers.nats.api import (
     EXPECTED,
@@ -239,6 +241,9 @@ class JetStreamPort(Port):
             if message.orders and begun.latest == message.epoch:
                 latest, ordered = await patiently(lambda: self.order.begin(message.epoch))
                 begun = Begun(message.epoch, max(latest, begun.latest), begun.stamped, ordered)
+            if message.heals and begun.latest == message.epoch:
+                begun = await self._broker.with_details(self.address, begun, orders=message.orders)
+                self._begun = structs.replace(message, heals=False)
         except SeriatimError as error:
             self._refuse(message, error)
         else:

@@ -94,6 +94,12 @@ def without_journal(
     return Rebuilt(machine, 0.0, now, now)
 
 
+def healed(tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> Rebuilt[SequencerNode, Founded]:
+    """A node of several that has lost its journal: it has the others begin a new era. Its own epoch is later."""
+    now = found(tree, node, options)
+    return Rebuilt(SequencerNode.heal(tree, node, options, epoch + UNSTAMPED_EPOCHS), 0.0, now, now)
+
+
 def rebuild(
     tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered
 ) -> Rebuilt[SequencerNode, Founded]:
@@ -106,11 +112,15 @@ def rebuild(
     if then is None:
         now = found(tree, node, options)
         return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
+    healed = max((index for index, record in enumerate(records) if isinstance(record, Resumed)), default=-1)
+    if healed >= 0:  # the operator has said that nothing before it counts
+        then = next((each for each in reversed(records[:healed]) if isinstance(each, Founded)), then)
+        state, records = None, records[healed:]
     last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
     _check_promises(last, found(tree, node, options))
     tree = where_it_began(last, tree)
     now = found(tree, node, options)
-    steps: list[Stepped[Input] | TookOver] = []
+    steps: list[Stepped[Input] | TookOver | Resumed] = []
     for record in records:
         if isinstance(record, Founded):
             if steps:
@@ -147,7 +157,7 @@ def differences(configured: SequencingTree, current: SequencingTree) -> dict[Top
 
 
 def _replayed(
-    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
+    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver | Resumed], state: SequencerNodeState | None
 ) -> SequencerNode:
     """Replay these records with the options of their time.
 

@@ -16,8 +16,8 @@ from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
-from seriatim.live.life import EPOCH, NodeLife
-from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
+from seriatim.live.life import EPOCH, NodeLife, why_older
+from seriatim.live.tree.founding import Founded, differences, healed, rebuild, without_journal
 from seriatim.live.tree.operator import Operator
 from seriatim.live.tree.troubles import Refusals
 from seriatim.live.tree.waiters import Waiters
@@ -81,6 +81,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._heals = heals
         self._confirm_ms = confirm_ms
         self._is_new = True
+        self._is_healing = False
         self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
         self._deliver: Outlet
@@ -114,10 +115,15 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             rebuilt = self._without_journal(epoch)
         else:
             rebuilt = rebuild(self.tree, self.node, self.options, recovered)
+            older = why_older(self._life.last, rebuilt.machine.epoch - 1, rebuilt.machine.state.inputs)
+            if older and self._heals and not is_new and self._life.last is not None:
+                rebuilt = self._without_journal(self._life.last.numbers[EPOCH], older)
         machine = rebuilt.machine
         self._tell_differences(machine.inner.tree)
         self.tree = rebuilt.current.tree
-        if not is_new:
+        if self._is_healing:
+            self._is_new = False
+        elif not is_new:
             self._life.check(machine.epoch - 1, machine.state.inputs)
             machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
         elif epoch or (self._life.last is None and self._broker.lives is None):
@@ -148,14 +154,24 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         stamped = await self._broker.stamped_epoch(self.node)
         return max(acted, stamped if stamped is not None else 0, 1 if stamped == 0 else 0)
 
-    def _without_journal(self, epoch: int) -> Rebuilt[SequencerNode, Founded]:
-        """A node that is known to have run, and has an empty journal: a new one in its place, if that is safe."""
-        lost = f"node {self.node} has lost its journal: the journal is empty, and the node has run in epoch {epoch}"
-        is_alone = len(self.tree.parents) == 1 and self.options.mode == "log"
-        if not is_alone:
-            raise self._life.behind(f"{lost}; a tree of several nodes, or ticket mode, cannot go on without it")
+    def _without_journal(self, epoch: int, older: str = "") -> Rebuilt[SequencerNode, Founded]:
+        """A node that is known to have run, and has an empty journal or an older one: a new one in its place, if the
+        operator says so and that is safe."""
+        was = older or f"the journal is empty, and the node has run in epoch {epoch}"
+        lost = f"node {self.node} has lost its journal: {was}"
+        if self.options.mode != "log":
+            raise self._life.behind(
+                f"{lost}; in ticket mode it cannot go on without it, because nobody else knows the granted numbers"
+            )
         if not self._heals:
             raise self._life.behind(lost)
+        if len(self.tree.parents) > 1:
+            if not self._broker.tells_lives:
+                raise self._life.behind(f"{lost}; this broker cannot fence what the former life still stamps")
+            self._is_healing = True
+            effect = "all nodes begin a new era; what was in flight through this one is a gap"
+            logger.warning("node is healed without its journal: node=%s epoch=%s effect=%s", self.node, epoch, effect)
+            return healed(self.tree, self.node, self.options, epoch)
         effect = "subscribers start their topics anew, with a gap; durable subscriptions are unknown"
         logger.warning("node goes on without its journal: node=%s epoch=%s effect=%s", self.node, epoch, effect)
         return without_journal(self.tree, self.node, self.options, epoch)

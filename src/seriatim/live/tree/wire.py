@@ -4,8 +4,11 @@ from seriatim.protocols.link import Frame
 from seriatim.protocols.tree.messages import (
     Announce,
     Answer,
+    AskToHeal,
     Cut,
     Granted,
+    Heal,
+    Healed,
     Inquire,
     Joined,
     Locate,
@@ -29,7 +32,7 @@ from seriatim.protocols.tree.messages import (
 from seriatim.runtime.net.wire import decoders_for
 
 TREE = decoders_for(
-    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | Routed],
+    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | Routed | Heal | Healed | AskToHeal],
     from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire | Locate,
     for_client=Granted | Refused | Joined | Updated | Refreshed | Answer | Moved | Located,
 )

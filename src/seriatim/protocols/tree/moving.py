@@ -197,7 +197,7 @@ class Moving(Numbering, Joining):
         if self.options.mode == "log":
             self._unanswered.discard(topic)
             self._unmeasured_joins.pop(topic, None)
-            left = Unwatch(topic, self.tree.home(topic), issued, self.tree.moved(topic))
+            left = Unwatch(topic, self.tree.home(topic), issued, self.tree.moved(topic), state.healing.era)
             state.moving.left[topic] = left
             effects.send.append((BROKER, left))
 

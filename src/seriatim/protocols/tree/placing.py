@@ -99,8 +99,12 @@ class Placing:
 
     def place(self, topic: Topic, following: Following, effects: Effects) -> bool:
         placed = [number for number in following.unplaced if self._has_place(following, number)]
+        if following.era:  # a place says that all before it have theirs: so none before one that may be lost
+            doubtful = [number for number in following.unplaced if number <= following.stamped and number not in placed]
+            placed = [number for number in placed if number < min(doubtful, default=number + 1)]
         if placed:
-            following.unplaced = [number for number in following.unplaced if not self._has_place(following, number)]
+            gone = set(placed)
+            following.unplaced = [number for number in following.unplaced if number not in gone]
             for number in placed:
                 following.eras.pop(number, None)
             effects.notify.extend([EventPlaced(topic, number) for number in placed])
