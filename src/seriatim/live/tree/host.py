@@ -126,6 +126,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         elif not is_new:
             self._life.check(machine.epoch - 1, machine.state.inputs)
             machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
+            machine.heals_if_older = self._heals and self.options.mode == "log" and len(self.tree.parents) > 1
         elif epoch or (self._life.last is None and self._broker.lives is None):
             machine.confirm_all(self._confirm_ms, with_broker=False)
         await self._life.register(machine)

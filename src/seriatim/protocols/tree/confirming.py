@@ -53,6 +53,7 @@ class ConfirmedNode(LinkedNode):
     """A linked node that can be told to `confirm` before it acts, or to `begin_blank`."""
 
     outdated: Outdated | None = None
+    heals_if_older = False  # the operator has said that a journal that turns out to be an older copy counts as lost
 
     def __init__(self, inner: Any, retry_ms: float, state: Any) -> None:
         super().__init__(inner, retry_ms, state)
@@ -228,6 +229,10 @@ class ConfirmedNode(LinkedNode):
         effects.add(self._tick(now))
         return effects
 
+    def _forget_all(self) -> None:
+        """Nothing of the journal counts. The life, and so the epoch, is the same."""
+        raise NotImplementedError
+
     def _begin_healing(self, kept: Begun, now: float) -> Effects:
         """The links are known: go on with an empty state."""
         raise NotImplementedError
@@ -303,6 +308,9 @@ class ConfirmedNode(LinkedNode):
 
     def _outdate_or(self, found: Outdated | None, source: Address, now: float) -> Effects:
         """Stop, or go on if this was the last answer that was waited for."""
+        if found is not None and self.heals_if_older and not found.later:
+            self._forget_all()
+            return self._ask(now)
         if found is not None:
             self.outdated = found
             self._waits_for.clear()

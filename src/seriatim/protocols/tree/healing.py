@@ -27,7 +27,7 @@ from collections.abc import Container, Mapping
 from msgspec import structs
 
 from seriatim.model import Address, Entries, Node, Number, Topic
-from seriatim.order import Holder, PassageState, PassageTable
+from seriatim.order import Holder, PassageState, PassageTable, Place
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.estate import Home, Range, Regrouping
@@ -108,8 +108,7 @@ class Healing(Moving, Ordering):
             if report.latest >= number:
                 self._begin_round(report.latest + 1, now, effects)
                 return
-            about = say.Heal(number, BARRIER, lost, report.moves, report.places, report.granted)
-            self._on_heal(self.node, about, now, effects)
+            self._on_heal(self.node, self._map(report, lost), now, effects)
         elif healing.phase == BARRIER:
             counts = self._counts(report)
             if self._missing_in_order(counts) and self.state.order.told < self.state.order.end:
@@ -122,6 +121,16 @@ class Healing(Moving, Ordering):
             if move is not None:
                 effects.notify.append(say.MoveEnded(move.topic, move.to, move.number))
             self._next_move(now, effects)
+
+    def _map(self, report: say.Healed, lost: dict[Node, int]) -> say.Heal:
+        """Where topics live, as far as anybody knows. If this root is lost, it may have told clients that a topic lives
+        where nobody else knows of: it stays where it is, as of a later move."""
+        moves, places, granted = report.moves, dict(report.places), report.granted
+        for topic in sorted(report.moving) if self.state.healing.is_blank else ():
+            moves = granted = granted + 1
+            home = places[topic].home if topic in places else self.tree.home(topic)
+            places[topic] = Place(home, granted)
+        return say.Heal(report.round, BARRIER, lost, moves, places, granted)
 
     def _counts(self, report: say.Healed) -> dict[Topic, Number]:
         """How far each topic was before the barrier."""
@@ -178,6 +187,7 @@ class Healing(Moving, Ordering):
             newer.moves,
             newer.places,
             max(report.granted, message.granted),
+            report.moving | message.moving,
             counts,
             issued,
             holders,
@@ -202,9 +212,10 @@ class Healing(Moving, Ordering):
 
     def _moves_known(self, message: say.Heal, latest: int) -> say.Healed:
         moves, moving = self.state.moves, self.state.moving
-        under_way = [each.move for each in (*moving.leaving.values(), *moving.arriving.values())]
-        granted = max([moves.number, moving.granted, moving.cancelled, *under_way])
-        return say.Healed(message.round, DRAIN, latest, moves.number, dict(moves.places), granted)
+        under_way = [*moving.leaving.items(), *moving.arriving.items()]
+        granted = max([moves.number, moving.granted, moving.cancelled, *(each.move for _, each in under_way)])
+        topics = frozenset(topic for topic, each in under_way if each.move > moves.number)
+        return say.Healed(message.round, DRAIN, latest, moves.number, dict(moves.places), granted, topics)
 
     # ── 2: barrier ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +229,10 @@ class Healing(Moving, Ordering):
         else:
             news = sorted((place.move, topic) for topic, place in message.places.items() if place.move > known)
             for move, topic in news:
-                self._switch(say.Switch(move, topic, message.places[topic].home), now, effects)
+                if self.tree.home(topic) == message.places[topic].home:  # it stays
+                    self.tree.move(topic, message.places[topic])
+                else:
+                    self._switch(say.Switch(move, topic, message.places[topic].home), now, effects)
         moving.granted = max(moving.granted, message.granted)
         moving.cancelled = max(moving.cancelled, message.granted)
         moving.switching = None
@@ -251,7 +265,7 @@ class Healing(Moving, Ordering):
         """The last number that is finished, or that was told in stages."""
         last = home.issued
         for first, range_ in sorted(self.state.ranges.get(topic, {}).items(), reverse=True):
-            if range_.entries is not None or range_.is_told:
+            if range_.entries is not None or range_.is_told or range_.last < last:
                 break
             last = first - 1
         return last

@@ -61,7 +61,8 @@ class Heal(Struct, frozen=True, tag=True, omit_defaults=True):
 class Healed(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: this node and all below have done it, and together they know this.
 
-    `latest`: the latest round or era. `moves`, `places`, `granted`: the latest moves. `counts`: how far each topic is
+    `latest`: the latest round or era. `moves`, `places`, `granted`: the latest moves. `moving`: topics that are on their
+    way, so that a root that is lost may have told clients where they live. `counts`: how far each topic is
     known to somebody; `issued`: how far it was issued. `is_blind`: part of the counts is not known, so all that was
     issued counts as known.
     """
@@ -72,6 +73,7 @@ class Healed(Struct, frozen=True, tag=True, omit_defaults=True):
     moves: int = 0
     places: dict[Topic, Place] = {}
     granted: int = 0
+    moving: frozenset[Topic] = frozenset()
     counts: dict[Topic, Number] = {}
     issued: dict[Topic, Number] = {}
     holders: dict[Address, Holder] = {}

@@ -14,7 +14,7 @@ from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import Stepped
+from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree.confirming import ConfirmedNode
 from seriatim.protocols.tree.messages import BetweenNodes, JournalLost, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
@@ -47,6 +47,7 @@ class SequencerNode(ConfirmedNode):
         state = state if state is not None else SequencerNodeState(new_state(options))
         super().__init__(self.sequencer_type(tree, node, options, state.sequencer), options.retry_ms, state)
         self.options = options
+        self._tree = tree
         for neighbour in tree.neighbours(node):
             state.links.setdefault(neighbour, Link())
         self._resends.extend(
@@ -87,6 +88,12 @@ class SequencerNode(ConfirmedNode):
         machine.begin_epoch(epoch)
         machine.begin_blank()
         return machine
+
+    def _forget_all(self) -> None:
+        epoch = self.epoch
+        vars(self).update(vars(SequencerNode.heal(self._tree, self.inner.node, self.options, epoch)))
+        self._to_persist[:] = [TookOver(epoch)]
+        self.epoch = epoch
 
     def _begin_healing(self, kept: Begun, now: float) -> Effects:
         lost = JournalLost(kept.kept, kept.named, kept.holes, kept.ordered, kept.placed)
