@@ -260,7 +260,8 @@ class Broker(Machine):
                     holes.setdefault(topic, []).append((known + 1, stamp.first - 1))
                 known = stamp.last
         placed = {each.topic: each.last for each in self.state.order.ranges} if message.orders else {}
-        kept = {topic: each.stamps[-1].last for topic, each in sorted(self.state.topics.items()) if each.stamps}
+        topics = sorted(self.state.topics.items())
+        kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in topics}
         return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed)
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:

@@ -165,8 +165,8 @@ class Watch(Struct, frozen=True, tag=True):
 class Unwatch(Struct, frozen=True, tag=True):
     """Log mode, node → broker: tell me of this log no longer; move `move` has brought the topic to node `to`.
 
-    `last`: the number up to which stamps were given before, and `era`: their latest. You keep all that I gave. Where nodes have channels of
-    their own, say behind them where the stamps go on. Answered by `Unwatched`.
+    `last`: the number up to which stamps were given before, and `era`: that of the latest. You keep all that I gave.
+    Where nodes have channels of their own, say behind them where the stamps go on. Answered by `Unwatched`.
     """
 
     topic: Topic
@@ -206,9 +206,9 @@ class Begun(Struct, frozen=True, tag=True):
     `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
     log has, if this node has written it. Also sent to a life whose stamp is refused.
 
-    To a node that `heals`: `kept`, how far the stamps of each topic go, whoever gave them; `holes`, what lacks a stamp
-    before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in the order log,
-    if it is the root.
+    To a node that `heals`: `kept`, how far the stamps of each topic go that has a log, whoever gave them; `holes`, what
+    lacks a stamp before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in
+    the order log, if it is the root.
     """
 
     epoch: int

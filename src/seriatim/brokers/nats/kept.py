@@ -37,7 +37,7 @@ def with_details(reader: NatsReader, node: Node, begun: Begun, topics: Iterable[
         for messages in reader.read(stream, stream.first, stream.next - 1):
             for body in messages.bodies:
                 placed.update((each.topic, each.last) for each in reader.order(body).ranges)
-    kept, holes = {}, {}
+    kept, holes = dict.fromkeys(catalogue.topics, 0), {}
     for topic, found in sorted(ranges.items()):
         kept[topic] = max(last for _, last in found)
         if missing := _between(sorted(found)):

@@ -17,7 +17,7 @@ from seriatim.model import InputError, JournalError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
-from seriatim.protocols.tree.confirming import Resumed
+from seriatim.protocols.tree.confirming import Heard, Resumed
 from seriatim.protocols.tree.messages import Input
 from seriatim.protocols.tree.node import SequencerNodeState
 from seriatim.protocols.tree.options import TreeOrder
@@ -70,7 +70,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
 UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
 
-JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver | Resumed)
+JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver | Resumed | Heard)
 
 
 def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
@@ -120,7 +120,7 @@ def rebuild(
     _check_promises(last, found(tree, node, options))
     tree = where_it_began(last, tree)
     now = found(tree, node, options)
-    steps: list[Stepped[Input] | TookOver | Resumed] = []
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard] = []
     for record in records:
         if isinstance(record, Founded):
             if steps:
@@ -157,7 +157,10 @@ def differences(configured: SequencingTree, current: SequencingTree) -> dict[Top
 
 
 def _replayed(
-    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver | Resumed], state: SequencerNodeState | None
+    founded: Founded,
+    options: TreeOptions,
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard],
+    state: SequencerNodeState | None,
 ) -> SequencerNode:
     """Replay these records with the options of their time.
 

@@ -257,6 +257,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             self.renewed[message.topic] = message
         if type(message) is Written and message.event_id is None and self._counters is not None:
             self._counters.voids += 1
+        elif type(message) is OrderKept and message.position < self.machine.inner.order_healed:
+            logger.info("order log goes on behind a hole: node=%s ends=%s", self.node, message.position)
         elif type(message) is OrderKept and message.position < (kept := self.machine.inner.order_kept):
             text = "order log is shorter than it was: somebody has deleted it, or restored an older copy"
             effect = "history has a gap there; the log goes on behind it"

@@ -29,7 +29,7 @@ from msgspec import Struct
 from seriatim.model import BROKER, Address, Node
 from seriatim.protocols.link import BLANK, READY, UNCONFIRMED, Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import LinkedNode, TookOver
+from seriatim.protocols.node import LinkedNode
 from seriatim.protocols.tree.messages import AskToHeal, Summary
 from seriatim.protocols.with_broker import Begin, Begun
 
@@ -46,7 +46,15 @@ class Outdated(Struct, frozen=True, tag=True):
 class Resumed(Struct, frozen=True, tag=True):
     """A record: the node has lost its journal, and goes on with its links where the other ends say they are."""
 
-    links: dict[Node, tuple[int, int]]  # neighbour → what was sent to it, and received from it
+    links: dict[Node, tuple[int, int, int]]  # neighbour → sent to it, received from it, and the epoch it said that in
+
+
+class Heard(Struct, frozen=True, tag=True):
+    """A record: a neighbour that has lost its journal was told how far the link is. What its earlier lives still say,
+    of what they had received, is not true any more."""
+
+    source: Node
+    epoch: int
 
 
 class ConfirmedNode(LinkedNode):
@@ -162,6 +170,8 @@ class ConfirmedNode(LinkedNode):
         if is_answer and frame.heard > self.epoch:
             return self._outdate_or(Outdated(source, "it has heard of a later epoch", frame.heard), source, now)
         link = self.state.links[source]
+        if frame.epoch < link.peer_epoch and source in self._unsure:
+            return self._idle_or_asking()  # a process that was replaced: it knows what our lost journal knew
         if self._is_blank:
             return self._take_frame_blank(source, frame, now)
         if source in self._unsure and is_answer and frame.doubt == BLANK:
@@ -185,7 +195,7 @@ class ConfirmedNode(LinkedNode):
             effects = self._idle_or_asking()
             if frame.number == 0 and frame.body is not None:
                 self._answer(source, frame, effects)
-                self._prove(frame, effects)
+                self._prove(source, frame, effects)
             elif not self._waits_for:
                 effects.send.append((source, self._greeting(source)))
             return effects
@@ -194,7 +204,7 @@ class ConfirmedNode(LinkedNode):
             if frame.number == 0 and frame.body is not None:
                 self._answer(source, frame, effects)
             return effects
-        return self._prove(frame, super().step(source, frame, now))
+        return self._prove(source, frame, super().step(source, frame, now))
 
     def _take_frame_blank(self, source: Node, frame: "Frame[Any]", now: float) -> Effects:
         """Whoever acts says where the link is; with somebody blank it begins at 0. What comes meanwhile is repeated."""
@@ -211,10 +221,10 @@ class ConfirmedNode(LinkedNode):
             effects.send.append((source, Frame(self.epoch, 0, 0, None, frame.epoch, 0, BLANK)))
         return effects
 
-    def _prove(self, frame: "Frame[Any]", effects: Effects) -> Effects:
+    def _prove(self, source: Node, frame: "Frame[Any]", effects: Effects) -> Effects:
         """A neighbour that is blank takes our counts for true. Only who can still write its journal may tell them."""
         if frame.number == 0 and type(frame.body) is AskToHeal and not self._waits_for:
-            effects.persist.append(TookOver(self.epoch))
+            effects.persist.append(Heard(source, frame.epoch))
         return effects
 
     def _heard_blank(self, source: Address, now: float) -> Effects:
@@ -223,11 +233,15 @@ class ConfirmedNode(LinkedNode):
             return self._idle_or_asking()
         assert self._lost is not None, "the broker has answered"
         self._is_blank = False
-        links = {name: (link.sent, link.received) for name, link in sorted(self.state.links.items())}
+        links = {name: (link.sent, link.received, link.peer_epoch) for name, link in sorted(self.state.links.items())}
         self._to_persist.insert(0, Resumed(links))
         effects = self._begin_healing(self._lost, now)
         effects.add(self._tick(now))
         return effects
+
+    def _was_healed(self) -> bool:
+        """Whether an earlier journal of this node was lost."""
+        raise NotImplementedError
 
     def _forget_all(self) -> None:
         """Nothing of the journal counts. The life, and so the epoch, is the same."""
@@ -239,10 +253,13 @@ class ConfirmedNode(LinkedNode):
 
     def _replay(self, record: Payload) -> None:
         super()._replay(record)
-        if isinstance(record, Resumed):
-            for name, (sent, received) in record.links.items():
+        if isinstance(record, Heard):
+            link = self._link(record.source)
+            link.peer_epoch = max(link.peer_epoch, record.epoch)
+        elif isinstance(record, Resumed):
+            for name, (sent, received, epoch) in record.links.items():
                 link = self._link(name)
-                link.sent, link.received = sent, received
+                link.sent, link.received, link.peer_epoch = sent, received, epoch
 
     def _answer(self, source: Node, frame: "Frame[Any]", effects: Effects) -> None:
         """To a greeting."""
@@ -274,10 +291,11 @@ class ConfirmedNode(LinkedNode):
         raise NotImplementedError
 
     def _compare_link(self, source: Node, frame: "Frame[Any]", sent: int, received: int) -> Outdated | None:
-        """Whether the neighbour has seen more of this node than its journal knows."""
+        """Whether the neighbour has seen more of this node than its journal knows. Of what a lost journal had received,
+        one that does not act may still believe that it was."""
         if frame.received > sent:
             return Outdated(source, f"it has received {frame.received} messages; the journal knows of {sent}")
-        if frame.acknowledged > received:
+        if frame.acknowledged > received and not (frame.doubt and self._was_healed()):
             known = f"the journal knows of {received}"
             return Outdated(source, f"{frame.acknowledged} of its messages were received; {known}")
         return None

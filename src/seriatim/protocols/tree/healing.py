@@ -26,7 +26,7 @@ from collections.abc import Container, Mapping
 
 from msgspec import structs
 
-from seriatim.model import Address, Entries, Node, Number, Topic
+from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import Holder, PassageState, PassageTable, Place
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
@@ -212,9 +212,10 @@ class Healing(Moving, Ordering):
 
     def _moves_known(self, message: say.Heal, latest: int) -> say.Healed:
         moves, moving = self.state.moves, self.state.moving
-        under_way = [*moving.leaving.items(), *moving.arriving.items()]
-        granted = max([moves.number, moving.granted, moving.cancelled, *(each.move for _, each in under_way)])
-        topics = frozenset(topic for topic, each in under_way if each.move > moves.number)
+        under_way = [(topic, leaving.move) for topic, leaving in moving.leaving.items()]
+        under_way += [(topic, arriving.move) for topic, arriving in moving.arriving.items()]
+        granted = max([moves.number, moving.granted, moving.cancelled, *(move for _, move in under_way)])
+        topics = frozenset(topic for topic, move in under_way if move > moves.number)
         return say.Healed(message.round, DRAIN, latest, moves.number, dict(moves.places), granted, topics)
 
     # ── 2: barrier ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -319,9 +320,8 @@ class Healing(Moving, Ordering):
         healing.era, healing.base = message.round, counts
         if healing.is_blank:
             self._learn_holders(message.holders, message.round, now)
-            for topic, number in sorted(counts.items()):
-                if self._is_home(topic):
-                    self._home(topic)
+            for topic in filter(self._is_home, sorted(counts)):
+                self._home(topic)
         state.regroupings.clear()
         state.named = dict(counts)
         state.names_all = True
@@ -334,9 +334,8 @@ class Healing(Moving, Ordering):
                 state.regroupings[topic] = Regrouping(couple=group)
         healing.is_blank, healing.found, healing.phase = False, None, GO_ON
         self._restart_joins(now, effects)
-        for topic, home in sorted(state.homes.items()):
-            if self._is_home(topic):
-                self._look_at_log(topic, now, effects)
+        for topic in filter(self._is_home, sorted(state.homes)):
+            self._look_at_log(topic, now, effects)
 
     def _begin_order(self, counts: Mapping[Topic, Number], now: float) -> None:
         """What never came into the order leaves a hole in it, so who reads the past is told of a gap there."""
@@ -346,7 +345,7 @@ class Healing(Moving, Ordering):
         missing = self._missing_in_order(counts)
         if missing:
             self._order.resume_at(order.end + missing)
-            order.lost = order.end
+            order.lost = self.state.healing.hole = order.end
             self._order_due = now
         if order.counted:
             _raise(order.lasts, counts)
@@ -391,6 +390,11 @@ class Healing(Moving, Ordering):
                     join.unannounced = {*join.topics, *join.left}
                     self._unmeasured_joins.setdefault(topic, set()).add(subscriber)
                     self._await_announcements(say.JoinId(subscriber, join.version, topic), join, now, effects)
+
+    @property
+    def order_healed(self) -> Position:
+        """The root: where the order goes on behind the hole of the latest healing, until the broker has noted it."""
+        return self.state.healing.hole
 
     # ── in the new era ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,12 @@ def known_from_the_start(era: int) -> int:
     return era * ERA + 1
 
 
+def known_since(acquaintance: int) -> int:
+    """The era from whose beginning a healed node has known a subscriber; 0: there is none."""
+    era, count = divmod(acquaintance, ERA)
+    return era if count == 1 else 0
+
+
 class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     """A node to itself, before anything else: it has lost its journal, and this is what the broker keeps of it.
 
@@ -61,8 +67,8 @@ class Heal(Struct, frozen=True, tag=True, omit_defaults=True):
 class Healed(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: this node and all below have done it, and together they know this.
 
-    `latest`: the latest round or era. `moves`, `places`, `granted`: the latest moves. `moving`: topics that are on their
-    way, so that a root that is lost may have told clients where they live. `counts`: how far each topic is
+    `latest`: the latest round or era. `moves`, `places`, `granted`: the latest moves. `moving`: topics that are on
+    their way, so that a root that is lost may have told clients where they live. `counts`: how far each topic is
     known to somebody; `issued`: how far it was issued. `is_blind`: part of the counts is not known, so all that was
     issued counts as known.
     """

@@ -70,7 +70,9 @@ class Moving(Numbering, Joining):
 
     def _next_move(self, now: float, effects: Effects) -> None:
         moving = self.state.moving
-        while moving.move is None and moving.wanted and not self.state.healing.phase and not self.state.healing.is_blank:
+        while (
+            moving.move is None and moving.wanted and not self.state.healing.phase and not self.state.healing.is_blank
+        ):
             topic, to = moving.wanted.pop(0)
             home = self.tree.home(topic)
             if home == to:

@@ -83,11 +83,14 @@ class SequencerNode(ConfirmedNode):
 
     @classmethod
     def heal(cls, tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> "SequencerNode":
-        """The journal is lost: come back under a new epoch, later than all before, and have the tree begin a new era."""
+        """The journal is lost: come back under an epoch that is later than all before, and ask for a new era."""
         machine = cls(tree, node, options)
         machine.begin_epoch(epoch)
         machine.begin_blank()
         return machine
+
+    def _was_healed(self) -> bool:
+        return bool(self.state.sequencer.healing.life)
 
     def _forget_all(self) -> None:
         epoch = self.epoch

@@ -229,7 +229,7 @@ class Numbering(SequencerCore):
             self._chase(topic, range_, now, effects)
 
     def _remember_named(self, entries: Entries) -> None:
-        """Somebody waits for these numbers, so they must not be issued anew if a node loses its journal (healing.py)."""
+        """Somebody waits for these numbers: they are not issued anew if a node loses its journal (healing.py)."""
         if self._has_neighbours and self.options.mode == "log":
             named = self.state.named
             for topic, number in entries.items():

@@ -114,6 +114,8 @@ class Ordering(SequencerCore):
             order.lost, self._order_ends, self._order_due = order.told, message.position, now
             return
         self._order_ends = None
+        if message.position >= self.state.healing.hole:
+            self.state.healing.hole = 0
         was_behind = len(order.ranges) > ORDERED_AT_ONCE
         self._order.forget_to(message.position)
         rests_until = now if was_behind else max(now, self._order_rests_until)

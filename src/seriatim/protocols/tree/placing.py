@@ -92,7 +92,7 @@ class Placing:
         return is_placed
 
     def _ask_whether_lost(self, topic: Topic, following: Following, home: Node, effects: Effects) -> None:
-        """An era has begun since these events were sent. Their numbers have stamps, which may say that they are lost."""
+        """An era has begun since these events were sent. Their stamps may say that they are lost."""
         for number in following.unplaced:
             if number <= following.stamped:
                 effects.send.append((home, Inquire(topic, number)))

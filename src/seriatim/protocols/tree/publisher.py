@@ -157,9 +157,9 @@ class Publisher:
                 self._reactions.on_final(message)
                 self._go_on_reacting(effects)
             case Answer() if self._is_home(source, message.topic):
-                if is_current(self.state.epochs, source, message.epoch):
-                    if self._placing.on_answer(message, effects):
-                        self._go_on_in_order(effects)
+                is_news = is_current(self.state.epochs, source, message.epoch)
+                if is_news and self._placing.on_answer(message, effects):
+                    self._go_on_in_order(effects)
             case Moved() if source in self.tree.parents:
                 self._on_moved(message, effects)
             case Unfollow() if source == APPLICATION:

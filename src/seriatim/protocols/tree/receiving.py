@@ -159,9 +159,7 @@ class Receiving:
         if message.first not in holding.stamps and len(holding.stamps) < STAGES_AHEAD_MAX:
             numbers = message.topic, message.first, message.last
             self._doubt(message, holding, effects)
-            self._take_stamps(
-                Stamped(*numbers, message.entries, message.epoch, message.position, era=message.era), now
-            )
+            self._take_stamps(Stamped(*numbers, message.entries, message.epoch, message.position, era=message.era), now)
 
     def _is_enough(self, message: Staged) -> bool:
         """Whether no topic held here, or just being joined, meets this one above the node that tells.

@@ -94,12 +94,13 @@ class MovingState(Struct, array_like=True, omit_defaults=True):
 
 
 class HealingState(Struct, array_like=True, omit_defaults=True):
-    """What a node knows of eras (healing.py). All but the first five is of a round that is under way."""
+    """What a node knows of eras (healing.py). All but the first five are of a round that is under way."""
 
     era: int = 0
     base: dict[Topic, Number] = field(default_factory=dict)  # how far each topic was before this era
     learned: int = 0  # this node had lost its journal before this era, and was told who holds its topics
     numbers_lost: dict[Topic, list[tuple[Number, Number]]] = field(default_factory=dict)
+    hole: Position = 0  # the root: where the order went on in this era
     is_blank: bool = False  # this node has lost its journal, and is not healed yet
     life: int = 0  # the epoch in which that was noticed
     round: int = 0

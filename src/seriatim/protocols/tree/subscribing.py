@@ -14,7 +14,7 @@ from seriatim.order import Place
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.estate import KnownAs
-from seriatim.protocols.tree.healing_messages import known_from_the_start
+from seriatim.protocols.tree.healing_messages import known_since
 from seriatim.protocols.tree.history import History
 from seriatim.protocols.tree.receiving import told, told_from
 from seriatim.protocols.tree.state import Changing, Holding, Reading
@@ -325,7 +325,8 @@ class Subscribing(History):
             return False
         if holding.acquaintance == message.acquaintance:
             return True
-        return message.acquaintance == known_from_the_start(message.era) and not self._lapsed(now)
+        era = known_since(message.acquaintance)  # later than ours: others have told the home of us
+        return era > holding.era and not self._lapsed(now)
 
     def _on_refreshed(self, message: say.Refreshed, now: float, effects: Effects) -> None:
         if self.state.doubts:

@@ -72,9 +72,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         options=options,
         scripts=scripts,
         one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
-        budgets=_losses(
-            _copies(_budgets(random, tree, options, subscribers, publishers), options, name), tree, options, name
-        ),
+        budgets=_copies(_budgets(random, tree, options, subscribers, publishers), options, name),
         may_lose=may_lose_of_a_cut if is_cut else may_lose,
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
@@ -101,21 +99,6 @@ def _copies(budgets: dict[Address, Budget], options: TreeOptions, name: str) -> 
         return budgets
     node = random.choice(nodes)
     return budgets | {node: replace(budgets[node], copies=random.randint(1, 2))}
-
-
-def _losses(budgets: dict[Address, Budget], tree: SequencingTree, options: TreeOptions, name: str) -> dict[Address, Budget]:
-    """In some worlds of log mode one node loses its journal, or two do, or one twice; never all."""
-    random = Random(f"losses {name}")
-    if options.mode != "log" or len(tree.parents) == 1 or random.random() < 0.4:
-        return budgets
-    # A node that waits to be healed asks again and again: no clock may run so far that the others never catch up.
-    budgets = {address: replace(each, copies=0, ticks=min(each.ticks, 60)) for address, each in budgets.items()}
-    nodes = random.sample(sorted(tree.parents), min(2, len(tree.parents) - 1))
-    for _ in range(random.choice([1, 1, 1, 2])):
-        node = random.choice(nodes)
-        known = budgets.get(node, Budget(ticks=60))
-        budgets[node] = replace(known, losses_of_journal=known.losses_of_journal + 1)
-    return budgets
 
 
 def random_story(random: Random, name: str) -> TreeWorld:

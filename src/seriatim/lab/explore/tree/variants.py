@@ -11,6 +11,7 @@ from msgspec import structs
 
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
+from seriatim.lab.explore.tree.healing_variants import HEALING
 from seriatim.model import Address, Entries, Node, Number, Topic
 from seriatim.order import HoldBack, OrderedRange, Shift, level
 from seriatim.protocols.broker import Broker
@@ -256,3 +257,5 @@ breaks("no-related-counts", "nodes do not tell the counts of what meets the topi
 breaks("no-recollecting", "other topics do not collect it where it meets them now", _recollect=gives(None))
 breaks("no-map-of-the-home", "what climbs is taken by the map of the node, not of its home", _meeting_here=meet_now)
 breaks("no-map-of-a-stage", "a stage is enough by any map", "subscriber", _is_map_of=gives(True))
+
+VARIANTS |= HEALING
