@@ -116,7 +116,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         else:
             rebuilt = rebuild(self.tree, self.node, self.options, recovered)
             older = why_older(self._life.last, rebuilt.machine.epoch - 1, rebuilt.machine.state.inputs)
-            if older and self._heals and not is_new and self._life.last is not None:
+            if older and self._heals and len(self.tree.parents) > 1 and self._life.last is not None:
                 rebuilt = self._without_journal(self._life.last.numbers[EPOCH], older)
         machine = rebuilt.machine
         self._tell_differences(machine.inner.tree)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from seriatim.live.life import HEAL, UNHEALED
 from seriatim.live.served import Served
 from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
@@ -59,6 +60,9 @@ class ServedNode(Served[NodeHost]):
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
             heals=self._process.heals or self._config.nodes[self.node].journal == "memory",
         )
+
+    def help_if_lost(self) -> str:
+        return HEAL if self._process.options.mode == "log" else UNHEALED
 
     def dials(self) -> list[Node]:
         parent = self._config.tree.parents[self.node]
