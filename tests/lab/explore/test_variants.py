@@ -17,6 +17,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.with_broker import Start
+from tests.lab.explore.healing_stories import HEALING_STORIES
 from tests.lab.explore.moving_stories import MOVING_STORIES
 from tests.lab.explore.stories import ONE, events, story
 
@@ -90,153 +91,157 @@ COPIES_OF_ONE = story(
     budgets={"root": Budget(ticks=99, copies=3)},
 )
 
-STORIES: dict[str, tuple[TreeWorld, set[str]]] = MOVING_STORIES | {
-    "no-hop-by-hop": (
-        story(
-            {"p": events("p", "A A"), "q": events("q", "B B"), "r": events("r", "C C")},
-            PAIRWISE,
-            SequencingTree({"n1": None, "n2": "n1", "n3": "n2"}, {"A": "n3", "B": "n3", "C": "n1", "D": "n2"}),
-            setup={"x": "A B C D", "y": "A B C", "z": "B D"},
+STORIES: dict[str, tuple[TreeWorld, set[str]]] = (
+    MOVING_STORIES
+    | HEALING_STORIES
+    | {
+        "no-hop-by-hop": (
+            story(
+                {"p": events("p", "A A"), "q": events("q", "B B"), "r": events("r", "C C")},
+                PAIRWISE,
+                SequencingTree({"n1": None, "n2": "n1", "n3": "n2"}, {"A": "n3", "B": "n3", "C": "n1", "D": "n2"}),
+                setup={"x": "A B C D", "y": "A B C", "z": "B D"},
+            ),
+            {"stuck"},
         ),
-        {"stuck"},
-    ),
-    "no-two-phase-start": (JOIN_ON_TWO_NODES, {"inversion"}),
-    "no-two-phase-start, three subscribers": (MOVE_ON, {"cycle"}),
-    "no-holding": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
-    "no-floor": (
-        story(
-            {"z": [change("B")], "p": events("p", "A"), "q": events("q", "B B")},
-            setup={"x": "A B", "y": "A B", "z": "A"},
+        "no-two-phase-start": (JOIN_ON_TWO_NODES, {"inversion"}),
+        "no-two-phase-start, three subscribers": (MOVE_ON, {"cycle"}),
+        "no-holding": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
+        "no-floor": (
+            story(
+                {"z": [change("B")], "p": events("p", "A"), "q": events("q", "B B")},
+                setup={"x": "A B", "y": "A B", "z": "A"},
+            ),
+            {"inversion"},
         ),
-        {"inversion"},
-    ),
-    "no-base": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
-    "no-left-topics": (
-        story(
-            {"z": [change("B", "A")], "p": events("p", "A A"), "q": events("q", "B B")},
-            PAIRWISE,
-            setup={"y": "A B", "z": "A"},
+        "no-base": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
+        "no-left-topics": (
+            story(
+                {"z": [change("B", "A")], "p": events("p", "A A"), "q": events("q", "B B")},
+                PAIRWISE,
+                setup={"y": "A B", "z": "A"},
+            ),
+            {"inversion"},
         ),
-        {"inversion"},
-    ),
-    "no-closing": (
-        story(
-            {"z": [change(remove="B")], "p": events("p", "B"), "q": events("q", "A")},
-            PAIRWISE,
-            setup={"y": "A B", "z": "A B"},
+        "no-closing": (
+            story(
+                {"z": [change(remove="B")], "p": events("p", "B"), "q": events("q", "A")},
+                PAIRWISE,
+                setup={"y": "A B", "z": "A B"},
+            ),
+            {"inversion"},
         ),
-        {"inversion"},
-    ),
-    "no-at-least": (JOIN_WHILE_EVENTS_FLOW, {"stuck"}),
-    "no-idempotence": (
-        story({"p": events("p", "A A")}, setup={"y": "A"}, budgets={"p": Budget(ticks=9)}),
-        {"contradiction"},
-    ),
-    "no-void-stamp": (
-        story(
-            {"p": events("p", "B B"), "q": events("q", "A"), "r": events("r", "A")},
-            setup={"y": "A B", "z": "A B"},
-            budgets={"root": Budget(ticks=9), "q": Budget(deaths=1)},
+        "no-at-least": (JOIN_WHILE_EVENTS_FLOW, {"stuck"}),
+        "no-idempotence": (
+            story({"p": events("p", "A A")}, setup={"y": "A"}, budgets={"p": Budget(ticks=9)}),
+            {"contradiction"},
         ),
-        {"inversion"},
-    ),
-    "no-write-once": (
-        story({"p": events("p", "A A")}, setup={"y": "A", "z": "A"}, budgets={"root": Budget(ticks=9)}),
-        {"loss"},
-    ),
-    "no-fencing": (
-        story(
-            {"p": events("p", "A A"), "q": events("q", "A A")},
-            setup={"y": "A"},
-            budgets={"root": Budget(takeovers=1), "p": Budget(ticks=9), "q": Budget(ticks=9)},
+        "no-void-stamp": (
+            story(
+                {"p": events("p", "B B"), "q": events("q", "A"), "r": events("r", "A")},
+                setup={"y": "A B", "z": "A B"},
+                budgets={"root": Budget(ticks=9), "q": Budget(deaths=1)},
+            ),
+            {"inversion"},
         ),
-        {"contradiction", "loss", "stuck"},
-    ),
-    "no-left-announcement": (MOVE_ON, {"cycle"}),
-    "no-global-coupling": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B"), "r": events("r", "C")},
-            tree=THREE_LEAVES,
-            setup={"x": "A B", "y": "B C", "z": "A C"},
+        "no-write-once": (
+            story({"p": events("p", "A A")}, setup={"y": "A", "z": "A"}, budgets={"root": Budget(ticks=9)}),
+            {"loss"},
         ),
-        {"cycle"},
-    ),
-    "no-order-first": (ORDER_OF_A_CHAIN, {"order-log"}),
-    "no-order-carried": (ORDER_OF_A_CHAIN, {"order-log"}),
-    "no-order-journal": (
-        story(
-            {"p": events("p", "C C B"), "q": events("q", "B D")},
-            GLOBAL,
-            CHAIN,
-            setup={"y": "A B"},
-            budgets={node: Budget(ticks=99, crashes=1) for node in ("n1", "n2", "n3")},
+        "no-fencing": (
+            story(
+                {"p": events("p", "A A"), "q": events("q", "A A")},
+                setup={"y": "A"},
+                budgets={"root": Budget(takeovers=1), "p": Budget(ticks=9), "q": Budget(ticks=9)},
+            ),
+            {"contradiction", "loss", "stuck"},
         ),
-        {"order-log", "stuck", "loss"},
-    ),
-    "no-cover": (READ_THE_PAST, {"loss"}),
-    "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
-    "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
-    "no-history-journal": (READ_THE_PAST, {"duplicate"}),
-    "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),
-    "no-link-comparison": (COPIES_OF_A_ROOT, {"stuck", "contradiction", "failure", "inversion"}),
-    "no-confirmation": (COPIES_OF_A_LEAF, {"stuck", "contradiction", "failure", "inversion"}),
-    "no-stamp-fence": (COPIES_OF_A_ROOT, {"order-log", "inversion"}),
-    "no-global-coupling, a reaction": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B")},
-            TreeOptions(mode="log"),
-            setup={"y": "A B", "z": "A"},
-            readers={"q": "z"},
+        "no-left-announcement": (MOVE_ON, {"cycle"}),
+        "no-global-coupling": (
+            story(
+                {"p": events("p", "A"), "q": events("q", "B"), "r": events("r", "C")},
+                tree=THREE_LEAVES,
+                setup={"x": "A B", "y": "B C", "z": "A C"},
+            ),
+            {"cycle"},
         ),
-        {"causal-inversion", "order-log"},
-    ),
-    "no-placed": (
-        story({"p": events("p", "A B")}, AWAITED, TWO_LEAVES, setup={"y": "A B"}, one_at_a_time=frozenset({"p"})),
-        {"causal-inversion"},
-    ),
-    "no-journal-before-telling": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B")},
-            STAGES,
-            TWO_LEAVES,
-            setup={"y": "A B", "z": "A B"},
-            budgets={"n0": Budget(crashes=1)},
+        "no-order-first": (ORDER_OF_A_CHAIN, {"order-log"}),
+        "no-order-carried": (ORDER_OF_A_CHAIN, {"order-log"}),
+        "no-order-journal": (
+            story(
+                {"p": events("p", "C C B"), "q": events("q", "B D")},
+                GLOBAL,
+                CHAIN,
+                setup={"y": "A B"},
+                budgets={node: Budget(ticks=99, crashes=1) for node in ("n1", "n2", "n3")},
+            ),
+            {"order-log", "stuck", "loss"},
         ),
-        {"contradiction", "inversion"},
-    ),
-    "no-level": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B")},
-            STAGES,
-            TWO_LEAVES,
-            setup={"x": "A", "y": "A B", "z": "A B"},
+        "no-cover": (READ_THE_PAST, {"loss"}),
+        "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
+        "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
+        "no-history-journal": (READ_THE_PAST, {"duplicate"}),
+        "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),
+        "no-link-comparison": (COPIES_OF_A_ROOT, {"stuck", "contradiction", "failure", "inversion"}),
+        "no-confirmation": (COPIES_OF_A_LEAF, {"stuck", "contradiction", "failure", "inversion"}),
+        "no-stamp-fence": (COPIES_OF_A_ROOT, {"order-log", "inversion"}),
+        "no-global-coupling, a reaction": (
+            story(
+                {"p": events("p", "A"), "q": events("q", "B")},
+                TreeOptions(mode="log"),
+                setup={"y": "A B", "z": "A"},
+                readers={"q": "z"},
+            ),
+            {"causal-inversion", "order-log"},
         ),
-        {"inversion"},
-    ),
-    "no-joining-level": (
-        story(
-            {"x": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
-            STAGES,
-            TWO_LEAVES,
-            setup={"w": "A", "x": "A", "y": "A B"},  # for w, stages of A are told where A is at home
+        "no-placed": (
+            story({"p": events("p", "A B")}, AWAITED, TWO_LEAVES, setup={"y": "A B"}, one_at_a_time=frozenset({"p"})),
+            {"causal-inversion"},
         ),
-        {"inversion"},
-    ),
-    "no-waiting-reaction": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B")},
-            STAGES,
-            TWO_LEAVES,
-            setup={"y": "A B", "z": "A"},
-            readers={"q": "z"},
+        "no-journal-before-telling": (
+            story(
+                {"p": events("p", "A"), "q": events("q", "B")},
+                STAGES,
+                TWO_LEAVES,
+                setup={"y": "A B", "z": "A B"},
+                budgets={"n0": Budget(crashes=1)},
+            ),
+            {"contradiction", "inversion"},
         ),
-        {"causal-inversion"},
-    ),
-    "no-own-order": (
-        story({"p": events("p", "A B")}, OWN_ORDER, TWO_LEAVES, setup={"y": "A B"}),
-        {"causal-inversion"},
-    ),
-}
+        "no-level": (
+            story(
+                {"p": events("p", "A"), "q": events("q", "B")},
+                STAGES,
+                TWO_LEAVES,
+                setup={"x": "A", "y": "A B", "z": "A B"},
+            ),
+            {"inversion"},
+        ),
+        "no-joining-level": (
+            story(
+                {"x": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
+                STAGES,
+                TWO_LEAVES,
+                setup={"w": "A", "x": "A", "y": "A B"},  # for w, stages of A are told where A is at home
+            ),
+            {"inversion"},
+        ),
+        "no-waiting-reaction": (
+            story(
+                {"p": events("p", "A"), "q": events("q", "B")},
+                STAGES,
+                TWO_LEAVES,
+                setup={"y": "A B", "z": "A"},
+                readers={"q": "z"},
+            ),
+            {"causal-inversion"},
+        ),
+        "no-own-order": (
+            story({"p": events("p", "A B")}, OWN_ORDER, TWO_LEAVES, setup={"y": "A B"}),
+            {"causal-inversion"},
+        ),
+    }
+)
 
 
 def replay(name: str) -> str:

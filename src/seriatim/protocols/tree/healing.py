@@ -10,7 +10,7 @@ unfinished at its home. It asks, up to the root, to be healed. The root sweeps t
    in the order log. Beyond that nobody has seen or waits for a number.
 3. *Go on.* Every node learns the counts of all topics and forgets what it knew of passages. A home has its unfinished
    numbers up to the count stamped as lost: nobody is notified of them. Those beyond are issued anew. The first stamp of
-   each topic names the counts of all others, once.
+   each topic names the counts of those it is coupled with; with pairwise order, of all others.
 
 So everything before the barrier comes before everything behind it, for everybody who sees both. Couplings to close,
 topics that were left, and what was collected where need not be known any more.
@@ -22,7 +22,7 @@ when the era began, it goes on; else it joins anew, with a gap.
 Rounds are numbered. If another node loses its journal meanwhile, the root begins the next round with both.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from msgspec import structs
 
@@ -251,7 +251,6 @@ class Healing(Moving, Ordering):
             if self._is_home(topic):
                 counts[topic] = max(self._certain(topic, home), counts.get(topic, 0))
                 issued[topic] = home.issued
-        self._count_what_passed(message.lost, counts)
         if self._parent is None:
             _raise(counts, state.order.lasts)
         is_blind = not state.names_all or (self._parent is None and state.order.begun and not state.order.counted)
@@ -270,12 +269,6 @@ class Healing(Moving, Ordering):
                 break
             last = first - 1
         return last
-
-    def _count_what_passed(self, lost: Container[Node], counts: dict[Topic, Number]) -> None:
-        """What was issued at a lost node is known there no more; what came up to here was issued."""
-        for topic, passage in self.state.passages.passages.items():
-            if passage.passed and self.tree.knows(topic) and self.tree.home(topic) in lost:
-                counts[topic] = max(passage.passed, counts.get(topic, 0))
 
     def _known_of_lost(self, message: say.Heal, now: float, effects: Effects) -> say.Healed:
         """What the broker keeps of the former life. Where stages are told, all that it may have issued: they may have
@@ -399,7 +392,11 @@ class Healing(Moving, Ordering):
     # ── in the new era ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _base(self, topic: Topic, home: Home) -> Entries:
-        """The first stamp of a topic in an era names what all others had before it."""
+        """The first stamp of a topic in an era names what all others had before it.
+
+        With global order those that it is coupled with are enough, and they are collected anyway. With pairwise order
+        somebody may have left one of two topics, and its last entry may have been lost.
+        """
         healing = self.state.healing
         if home.era == healing.era:
             return {}
@@ -407,6 +404,8 @@ class Healing(Moving, Ordering):
         couplings = self.state.couplings
         if healing.learned == healing.era and couplings.forgotten == known_from_the_start(healing.era) - 1:
             couplings.forgotten += 1  # who becomes known later is known with a break
+        if self.options.order == "global":
+            return {}
         return {other: number for other, number in healing.base.items() if other != topic}
 
     def _explain_healing(self) -> list[str]:

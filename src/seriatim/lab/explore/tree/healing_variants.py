@@ -10,6 +10,7 @@ from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Sequencer
+from seriatim.protocols.tree.core import SequencerCore
 from seriatim.protocols.tree.messages import Heal
 
 HEALING: dict[str, tuple[str, Cast]] = {}  # they are looked for in worlds in which nodes lose their journals
@@ -49,10 +50,6 @@ def certain_without_stages(self: Sequencer, topic: Topic, home: Any) -> Number:
     return Sequencer._certain(self, topic, home)
 
 
-def learn_nothing(self: Sequencer, holders: Any, era: int, now: float) -> None:
-    Sequencer._learn_holders(self, {}, era, now)
-
-
 def map_as_known(self: Sequencer, report: Any, lost: Any) -> Any:
     return Sequencer._map(self, structs.replace(report, moving=frozenset()), lost)
 
@@ -62,11 +59,14 @@ breaks("no-barrier", "counts are told before stamps are back", _moves_known=know
 breaks("no-era-base", "the first stamp of an era names nothing from before it", _base=gives({}))
 breaks("no-named-known", "what finished stamps and floors name is issued anew", _remember_named=gives(None))
 breaks("no-told-known", "what was told in stages is issued anew", _certain=certain_without_stages)
-breaks("no-passed-known", "what lost nodes had issued is issued anew", _count_what_passed=gives(None))
-breaks("no-holders-learned", "a healed node learns from nobody who holds its topics", _learn_holders=learn_nothing)
 breaks("no-doubt", "a subscriber does not ask whether it is still known", "subscriber", _doubt=gives(None))
 breaks("no-break", "a subscriber goes on although it was unknown", "subscriber", _is_still_known=gives(True))
-breaks("no-blank", "a node without its journal hands on what it gets", _is_passed_over=gives(False))
+breaks(
+    "no-blank",
+    "a node without its journal hands on what it gets",
+    _is_passed_over=gives(False),
+    _on_routed=SequencerCore._on_routed,
+)
 breaks("no-hole", "what never came into the order log leaves no hole", _begin_order=gives(None))
 breaks("no-joins-again", "joins wait for answers that are lost", _restart_joins=gives(None))
 breaks("no-later-place", "clients believe in a move that a lost root began", _map=map_as_known)
