@@ -251,6 +251,7 @@ class Broker(Machine):
         """What a node needs that has lost its journal, and that only its stamps and the order log can tell."""
         named: dict[Topic, Number] = {}
         holes: dict[Topic, list[tuple[Number, Number]]] = {}
+        lost: dict[Topic, list[tuple[Number, Number]]] = {}
         for topic, state in sorted(self.state.topics.items()):
             known = 0
             for stamp in state.stamps:
@@ -259,10 +260,12 @@ class Broker(Machine):
                 if stamp.first > known + 1:
                     holes.setdefault(topic, []).append((known + 1, stamp.first - 1))
                 known = stamp.last
+                if stamp.is_lost:
+                    lost.setdefault(topic, []).append((stamp.first, stamp.last))
         placed = {each.topic: each.last for each in self.state.order.ranges} if message.orders else {}
         topics = sorted(self.state.topics.items())
         kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in topics}
-        return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed)
+        return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost)
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:
         """Whether a later life of this node has begun. The earlier one is told."""

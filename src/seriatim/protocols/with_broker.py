@@ -208,7 +208,7 @@ class Begun(Struct, frozen=True, tag=True):
 
     To a node that `heals`: `kept`, how far the stamps of each topic go that has a log, whoever gave them; `holes`, what
     lacks a stamp before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in
-    the order log, if it is the root.
+    the order log, if it is the root; `lost`, what stamps say is lost.
     """
 
     epoch: int
@@ -219,6 +219,7 @@ class Begun(Struct, frozen=True, tag=True):
     named: dict[Topic, Number] = {}
     holes: dict[Topic, list[tuple[Number, Number]]] = {}
     placed: dict[Topic, Number] = {}
+    lost: dict[Topic, list[tuple[Number, Number]]] = {}
 
 
 class Stamped(Struct, frozen=True, tag=True):

@@ -22,12 +22,15 @@ def with_details(reader: NatsReader, node: Node, begun: Begun, topics: Iterable[
     names, named = catalogue.topic_names(), dict[Topic, Number]()
     names.know(topics)
     ranges: dict[Topic, list[tuple[Number, Number]]] = {}
+    lost: dict[Topic, list[tuple[Number, Number]]] = {}
     for stream in catalogue.of("stamps"):
         for messages in reader.read(stream, stream.first, stream.next - 1):
             for subject, body in zip(messages.subjects, messages.bodies, strict=True):
                 topic = unescape(subject.decode("utf-8", "replace").rpartition(".")[2])
                 for stamp in reader.stamps(body, topic, names) if topic != BEGUN else ():
                     ranges.setdefault(topic, []).append((stamp.first, stamp.last))
+                    if stamp.is_lost:
+                        lost.setdefault(topic, []).append((stamp.first, stamp.last))
                     if stream.holds == node:
                         for other, number in stamp.entries.items():
                             if not other.startswith(OPAQUE):
@@ -42,7 +45,7 @@ def with_details(reader: NatsReader, node: Node, begun: Begun, topics: Iterable[
         kept[topic] = max(last for _, last in found)
         if missing := _between(sorted(found)):
             holes[topic] = missing
-    return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed)
+    return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost)
 
 
 def _between(ranges: list[tuple[Number, Number]]) -> list[tuple[Number, Number]]:

@@ -94,3 +94,4 @@ class Estate(Struct, array_like=True, omit_defaults=True):
     disputed: dict[Number, Entries] = field(default_factory=dict)
     known_as: dict[Address, list[KnownAs]] = field(default_factory=dict)  # the holders: here, and at earlier homes
     is_removed: bool = False  # nobody has used it since it was removed
+    lost: list[tuple[Number, Number]] = field(default_factory=list)  # in nodes that have lost their journals

@@ -47,6 +47,7 @@ class Healing(Moving, Ordering):
     def _on_journal_lost(self, source: Address, message: say.JournalLost, now: float, effects: Effects) -> None:
         healing = self.state.healing
         healing.is_blank, healing.found, healing.life = True, message, self.state.epoch
+        healing.numbers_lost = {topic: list(lost) for topic, lost in message.lost.items()}
         if self._parent is None:
             if self.options.keeps_order_log:
                 order = self.state.order

@@ -22,8 +22,9 @@ def known_since(acquaintance: int) -> int:
 class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     """A node to itself, before anything else: it has lost its journal, and this is what the broker keeps of it.
 
-    `stamped`: how far the stamps of each topic go, whoever gave them. `holes`: numbers without a stamp before that.
-    `named`: how far the entries of its own stamps go. At the root, `ordered` and `placed`: how far the order log goes.
+    `stamped`: how far the stamps of each topic go, whoever gave them (0: it has a log). `holes`: numbers without a stamp
+    before that. `named`: how far the entries of its own stamps go. `lost`: what was lost earlier, as stamps say. At the
+    root, `ordered` and `placed`: how far the order log goes.
     """
 
     stamped: dict[Topic, Number] = {}
@@ -31,6 +32,7 @@ class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     holes: dict[Topic, list[tuple[Number, Number]]] = {}
     ordered: Position = 0
     placed: dict[Topic, Number] = {}
+    lost: dict[Topic, list[tuple[Number, Number]]] = {}
 
 
 class AskToHeal(Struct, frozen=True, tag=True):

@@ -179,7 +179,8 @@ class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
 
     `rejected`: something came under it whose stamp is not proven. `held`: so many events are here and wait for it; 0:
     somebody else asks, such as a publisher. `waits_for`: the number itself is here, and held back for this one of
-    another home; told so that the home can say what its subscribers wait for.
+    another home; told so that the home can say what its subscribers wait for. `is_mine`: whoever published it asks
+    whether it was lost in a node that has lost its journal; then it is `void`.
     """
 
     topic: Topic
@@ -187,6 +188,7 @@ class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
     rejected: bool = False
     held: int = 0
     waits_for: tuple[Topic, Number] | None = None
+    is_mine: bool = False
 
 
 class Answer(Struct, frozen=True, tag=True):

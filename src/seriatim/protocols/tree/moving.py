@@ -174,6 +174,7 @@ class Moving(Numbering, Joining):
             dict(state.disputed.get(topic, {})),
             {name: self._known_as(topic, name) for name, _ in holders},
             state.removed.get(topic, False),
+            list(state.healing.numbers_lost.get(topic, ())),
         )
 
     def _known_as(self, topic: Topic, subscriber: Address) -> list[KnownAs]:
@@ -188,7 +189,8 @@ class Moving(Numbering, Joining):
         for range_ in state.ranges.pop(topic, {}).values():
             self._count_open_ticket(range_.publisher, -1)
         state.removed.pop(topic, None)
-        for table in (state.homes, state.desks, state.voids, state.disputed, state.regroupings, self._firsts):
+        tables = state.homes, state.desks, state.voids, state.disputed, state.regroupings, state.healing.numbers_lost
+        for table in (*tables, self._firsts):
             table.pop(topic, None)
         state.moving.inherited.pop(topic, None)
         for joins in state.joins.values():
@@ -242,6 +244,8 @@ class Moving(Numbering, Joining):
         """Be its home. To be called before the switch, and followed by `_begin_collecting` after it."""
         state = self.state
         state.homes[topic] = Home(estate.issued, kept_from=estate.kept_from)
+        if estate.lost:
+            state.healing.numbers_lost[topic] = list(estate.lost)
         if estate.is_removed:  # again, so that the broker finds its last number where it looks now
             state.removed[topic] = False
         state.regroupings[topic] = _without_places(estate.regrouping)

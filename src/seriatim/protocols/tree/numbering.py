@@ -388,7 +388,7 @@ class Numbering(SequencerCore):
     def _void_of(self, message: Inquire) -> Entries | None:
         """The entries of a number that is a void: for everybody, or for one who cannot believe what came under it."""
         entries = self.state.voids.get(message.topic, {}).get(message.number)
-        if not message.held and self._is_number_lost(message.topic, message.number):  # a publisher asks
+        if message.is_mine and self._is_number_lost(message.topic, message.number):
             return {}
         if entries is None and message.rejected:
             entries = self.state.disputed.get(message.topic, {}).get(message.number)

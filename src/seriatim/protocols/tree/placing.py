@@ -60,7 +60,7 @@ class Placing:
             self._make_room(effects)
             following = self.following[topic] = Following()
             effects.send.append((BROKER, Follow(topic)))
-            effects.send.append((home, Inquire(topic, 1)))
+            effects.send.append((home, Inquire(topic, 1, is_mine=True)))
         return following
 
     def _make_room(self, effects: Effects) -> None:
@@ -95,7 +95,7 @@ class Placing:
         """An era has begun since these events were sent. Their stamps may say that they are lost."""
         for number in following.unplaced:
             if number <= following.stamped:
-                effects.send.append((home, Inquire(topic, number)))
+                effects.send.append((home, Inquire(topic, number, is_mine=True)))
 
     def place(self, topic: Topic, following: Following, effects: Effects) -> bool:
         placed = [number for number in following.unplaced if self._has_place(following, number)]
@@ -119,7 +119,7 @@ class Placing:
     def ask_again(self, topic: Topic, home: Node, effects: Effects) -> None:
         effects.send.append((BROKER, Follow(topic)))
         following = self.following[topic]
-        effects.send.append((home, Inquire(topic, max(following.unplaced))))
+        effects.send.append((home, Inquire(topic, max(following.unplaced), is_mine=True)))
         self._ask_whether_lost(topic, following, home, effects)
 
     def forget(self, topic: Topic) -> None:

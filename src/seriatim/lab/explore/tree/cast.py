@@ -102,7 +102,7 @@ class TreeWorld(Plan[Cast]):
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
-            noted=noted,
+            noted=noted_with_places if self.loses_journals else noted,
             fenced=parts.cast.fenced,
             listens=lambda machine: not isinstance(machine, SequencerNode) or machine.is_acting,
             prepared=self.prepared,
@@ -181,6 +181,11 @@ def noted(payload: Payload) -> Payload | None:
     if type(payload) is not Notification:
         return payload if type(payload) is Gap else None
     return structs.replace(payload, entries={}, early=False) if payload.entries or payload.early else payload
+
+
+def noted_with_places(payload: Payload) -> Payload | None:
+    """Where numbers may be lost, checks also look at what publishers are told."""
+    return payload if type(payload) is EventPlaced else noted(payload)
 
 
 def leave(machine: Any) -> None:

@@ -11,7 +11,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
 from seriatim.protocols.tree.receiving import LOST
-from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
+from seriatim.protocols.with_broker import Change, EventPlaced, Publish, Staged, Stamped
 
 
 class TreeChecks(OrderChecks):
@@ -63,6 +63,7 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
+        found += self._lost_in_vain(world)
         if self.options.order == "global":
             found += self._causal(world)
         if self.options.keeps_order_log and not found:
@@ -93,6 +94,21 @@ class TreeChecks(OrderChecks):
             if lane.open and lost:
                 found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
         return found
+
+    def _lost_in_vain(self, world: Stopped) -> list[Violation]:
+        """What a publisher was told to have its place is not lost with a journal."""
+        nodes = [inner(world.machine(node)) for node in self.tree.parents]
+        lost: dict[Topic, list[tuple[Number, Number]]] = {}
+        for node in nodes:
+            for topic, stretches in node.state.healing.numbers_lost.items() if node is not None else ():
+                lost.setdefault(topic, []).extend(stretches)
+        return [
+            Violation("loss", f"{address} was told that {each.topic} {each.number} has its place, and it was lost")
+            for address in world.addresses
+            for each in world.log(address)
+            if type(each) is EventPlaced
+            and any(first <= each.number <= last for first, last in lost.get(each.topic, ()))
+        ]
 
     def _causal(self, world: Stopped) -> list[Violation]:
         """A reaction comes after what its publisher had been notified of, and after its own events.
