@@ -22,7 +22,7 @@ def known_since(acquaintance: int) -> int:
 class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     """A node to itself, before anything else: it has lost its journal, and this is what the broker keeps of it.
 
-    `stamped`: how far the stamps of each topic go, whoever gave them (0: it has a log). `holes`: numbers without a stamp
+    `stamped`: how far the stamps of each topic go, whoever gave them; 0: it has a log. `holes`: numbers without one
     before that. `named`: how far the entries of its own stamps go. `lost`: what was lost earlier, as stamps say. At the
     root, `ordered` and `placed`: how far the order log goes.
     """
