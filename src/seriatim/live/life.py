@@ -31,6 +31,10 @@ UNHEALED = (
     "backup of everything, or start anew (a new cluster name); a journal on the broker, with a standby, is not lost "
     "with a disk"
 )
+RESHAPED = (
+    "nodes have joined or left this tree, and such a tree cannot be healed yet: restore a backup of everything, or "
+    "start over (a new cluster name); a journal on the broker, with a standby, is not lost with a disk"
+)
 
 
 def why_older(last: Life | None, journal_epoch: int, records: int) -> str:

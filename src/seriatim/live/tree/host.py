@@ -197,7 +197,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
                 f"{lost}; in ticket mode it cannot go on without it, because nobody else knows the granted numbers"
             )
         if self._is_reshaped():
-            raise self._life.behind(f"{lost}; nodes have joined or left this tree, and then it cannot be healed")
+            raise self._life.behind(lost)
         if not self._heals:
             raise self._life.behind(lost)
         if len(self.tree.parents) > 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from seriatim.live.life import HEAL, UNHEALED
+from seriatim.live.life import HEAL, RESHAPED, UNHEALED
 from seriatim.live.served import Served
 from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
@@ -78,6 +78,8 @@ class ServedNode(Served[NodeHost]):
             logger.debug("layout not looked at: node=%s reason=%s", self.node, error)
 
     def help_if_lost(self) -> str:
+        if self.process.agreement.layout.is_reshaped:
+            return RESHAPED
         return HEAL if self.process.options.mode == "log" else UNHEALED
 
     def dials(self) -> list[Node]:

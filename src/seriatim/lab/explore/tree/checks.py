@@ -101,12 +101,16 @@ class TreeChecks(OrderChecks):
         return found
 
     def _lost_in_vain(self, world: Stopped) -> list[Violation]:
-        """What a publisher was told to have its place is not lost with a journal."""
-        nodes = [inner(world.machine(node)) for node in self.tree.parents]
+        """What a publisher was told to have its place is not lost with a journal.
+
+        Except behind a hole: a later number of the topic was stamped first, and then those before it count as placed.
+        """
+        broker = world.machine(f"{BROKER} order" if BROKER not in world.addresses else BROKER)
         lost: dict[Topic, list[tuple[Number, Number]]] = {}
-        for node in nodes:
-            for topic, stretches in node.state.healing.numbers_lost.items() if node is not None else ():
-                lost.setdefault(topic, []).extend(stretches)
+        for topic, kept in broker.state.topics.items():
+            for stamp in kept.stamps:
+                if stamp.is_lost and not any(each.first > stamp.last and each.era < stamp.era for each in kept.stamps):
+                    lost.setdefault(topic, []).append((stamp.first, stamp.last))
         return [
             Violation("loss", f"{address} was told that {each.topic} {each.number} has its place, and it was lost")
             for address in world.addresses
