@@ -8,6 +8,7 @@ from seriatim.lab.explore.tree.order_checks import history_violations, order_vio
 from seriatim.lab.explore.tree.shape_checks import shape_violations
 from seriatim.model import BROKER, Address, Gap, Node, Notification, Number, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
@@ -105,12 +106,14 @@ class TreeChecks(OrderChecks):
 
         Except behind a hole: a later number of the topic was stamped first, and then those before it count as placed.
         """
-        broker = world.machine(f"{BROKER} order" if BROKER not in world.addresses else BROKER)
         lost: dict[Topic, list[tuple[Number, Number]]] = {}
-        for topic, kept in broker.state.topics.items():
-            for stamp in kept.stamps:
-                if stamp.is_lost and not any(each.first > stamp.last and each.era < stamp.era for each in kept.stamps):
-                    lost.setdefault(topic, []).append((stamp.first, stamp.last))
+        for address in world.addresses:
+            machine = world.machine(address)
+            for topic, kept in machine.state.topics.items() if isinstance(machine, Broker) else ():
+                for stamp in kept.stamps:
+                    is_hole = any(each.first > stamp.last and each.era < stamp.era for each in kept.stamps)
+                    if stamp.is_lost and not is_hole:
+                        lost.setdefault(topic, []).append((stamp.first, stamp.last))
         return [
             Violation("loss", f"{address} was told that {each.topic} {each.number} has its place, and it was lost")
             for address in world.addresses
