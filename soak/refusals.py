@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -15,9 +16,11 @@ from seriatim.live.overlay.config import BrokerReport
 from seriatim.live.peers.config import PeerReport
 from seriatim.model import SeriatimError, TimedOut
 from soak.children import Child, wait_for
+from soak.journals import LOCK
 from soak.tree.rows import now
 
 REFUSED_CODE = 1
+BEGIN_S = 240.0
 ASK_S = 3.0
 LOOK_S = 0.1
 SAID_MAX = 4_000  # characters of what it said are quoted
@@ -46,13 +49,24 @@ class Refusal(Struct, frozen=True, kw_only=True):
         return ""
 
 
-async def must_end(child: Child, fault: str, target: str, expected: Iterable[str], limit_s: float) -> Refusal:
-    """Start this process, unless it runs, and wait until it has ended by itself. Afterwards it is gone in any case."""
+async def must_end(
+    child: Child, fault: str, target: str, expected: Iterable[str], limit_s: float, journal: Path | None = None
+) -> Refusal:
+    """Start this process, unless it runs, and wait until it has ended by itself. Afterwards it is gone in any case.
+
+    `journal`: nobody has it yet. The time counts from when the process has opened it: on a busy machine Python may
+    take longer to start than the process may take to end.
+    """
     length = child.log.stat().st_size if child.log.exists() else 0
     if not child.running:
         child.start()
     child.wanted = False
     began = now()
+    if journal is not None:
+        with contextlib.suppress(TimedOut):
+            is_begun = (journal / LOCK).exists
+            await wait_for(lambda: is_begun() or not child.running, BEGIN_S, f"{child.name} to open its journal")
+        began = now()
     try:
         await wait_for(lambda: not child.running, limit_s, f"{child.name} to be refused")
     except TimedOut:

@@ -39,7 +39,7 @@ DRAIN_S = 300.0
 DOWN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 FAULTS = {"killed client": 0.2, "kill": 0.5, "freeze": 0.12, "stale-journal": 0.1, "second-process": 0.1}
 AGED_S, AGED_APPENDS = 3.0, 20  # how much older a copy of a journal is than the journal
-REFUSED_S = 40.0  # twice SUSPECT_AFTER_MS, and the start of a process on a busy machine
+REFUSED_S = 40.0  # twice SUSPECT_AFTER_MS, and what a busy machine adds
 BEHIND = "Start it with its latest journal"
 TAKEN = "two processes cannot have the same id"
 IN_USE = "another process uses it"
@@ -170,7 +170,8 @@ class OverlaySystem:
         broker.kill()
         for old in (copy, None):
             with replaced(journal, old):
-                self._harm.refusals.append(await must_end(broker, "stale-journal", name, (BEHIND,), REFUSED_S))
+                refusal = await must_end(broker, "stale-journal", name, (BEHIND,), REFUSED_S, journal)
+                self._harm.refusals.append(refusal)
         broker.start()
 
     async def claim(self, name: str, has_copy: bool) -> None:
@@ -190,8 +191,8 @@ class OverlaySystem:
         (folder / "overlay.toml").write_text(self._configuration({name: bind}), encoding="utf-8")
         words = ["broker", "--config", str(folder / "overlay.toml"), "--id", name]
         second = Child(f"second {broker.name}", "soak.launch", words, folder / "broker.log")
-        lives = broker.lives
-        self._harm.refusals.append(await must_end(second, "second-process", name, (TAKEN, BEHIND, IN_USE), REFUSED_S))
+        lives, said, journal = broker.lives, (TAKEN, BEHIND, IN_USE), journal_folder(folder, name)
+        self._harm.refusals.append(await must_end(second, "second-process", name, said, REFUSED_S, journal))
         check_alive([broker])
         assert broker.lives == lives, "the first one is not harmed meanwhile"
         await self._until_connected(name)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.cli import main
+from seriatim.cli import plan as planning
 from seriatim.cli.growing import additions, removals
 from seriatim.model import InputError
 from seriatim.order import SequencingTree
@@ -53,6 +54,11 @@ def test_a_plan_brings_nodes_and_takes_them_away(tmp_path: Path) -> None:
         with Running("sub", "orders", "prices", *where, "--json", "--count", "20", "--idle", "600") as one:
             one.wait_for_line("listening to")
             run("pub", "orders", "order {{n}}", "--count", "5", *where)
+            (tmp_path / "nodes.toml").write_text("nodes.root = {}\nnodes.eu.parent = 'root'\nnodes.us.parent = 'eu'\n")
+            asked: dict[str, Any] = {"nodes": str(tmp_path / "nodes.toml"), "named": (), "keep_tree": False}
+            asked |= {"url": ready["url"], "cluster": "grows", "timeout_s": 60.0}
+            known = planning._running(planning._nodes(asked), asked)
+            assert known["now"].parents == {"root": None, "eu": "root", "us": "eu"}, "a plan may use a node that comes"
             code, dry, _ = run("apply", plan, "--dry-run", *where)
             assert (code, dry.splitlines()) == (
                 0,

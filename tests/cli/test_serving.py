@@ -15,6 +15,7 @@ from seriatim.cli.sub import Shown, _as_json, _as_text, _readable
 from seriatim.client import Event
 from seriatim.model import InputError
 from tests.certificates import Certificates
+from tests.ports import free_port
 
 CLUSTER = 'broker = "nats://127.0.0.1:4222"\nnodes.root = {}\n'
 
@@ -42,8 +43,6 @@ def test_check_shows_what_the_file_means(tmp_path: Path) -> None:
     [
         ("", [], "Error: broker: is missing; "),
         (f"{CLUSTER}mode = 'lag'", [], "Error: mode: 'lag' does not fit"),
-        (CLUSTER, ["--node", "eu"], "Error: --node: there is no node 'eu'; use one of root\n"),
-        (CLUSTER, ["--standby"], "Error: nodes.root.address: there is no standby number 1; "),
         (CLUSTER, ["--plan", "no.toml"], "Error: no.toml: there is no such file; "),
         (CLUSTER, ["--admin", "here"], "Error: admin.address: 'here' is not an address; "),
         (f"{CLUSTER}security.token_file = 'no'", [], "Error: security.token_file: "),
@@ -56,6 +55,23 @@ def test_a_wrong_file_is_exit_code_2(tmp_path: Path, text: str, words: list[str]
         code, out, err = run("serve", "--config", path, *words, *check)
         assert (code, out) == (2, "")
         assert err.startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--node", "eu"], "Error: --node: there is no node 'eu'; use one of root\n"),
+        (["--standby"], "Error: nodes.root.address: there is no standby number 1; "),
+    ],
+)
+def test_what_the_file_does_not_have_may_be_in_the_layout(tmp_path: Path, words: list[str], answer: str) -> None:
+    """So --check, which opens nothing, says what is missing; to run it, the broker is asked."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER.replace("4222", str(free_port())))
+    code, out, err = run("serve", "--config", path, *words, "--check")
+    assert (code, out) == (2, "") and err.startswith(answer)
+    code, out, err = run("serve", "--config", path, *words)
+    assert (code, out) == (1, "") and "no NATS server answers" in err
 
 
 TWO_NODES = f"{CLUSTER}nodes.eu = {{ parent = 'root', address = '127.0.0.1:7412' }}\n"

@@ -9,6 +9,7 @@ parcels between the two; a parcel with another sender, or one that no peer can h
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -155,12 +156,16 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     def met(self, name: Address, epoch: int) -> None:
         self._taken_since = None
-        if self._driver is not None and not self.failed.done():
-            self._driver.command(APPLICATION, Connected(_id_at(name), epoch))
+        self._tell(Connected(_id_at(name), epoch))
 
     def turned_away(self, by: Address) -> None:
+        self._tell(TurnedAway(_id_at(by)))
+
+    def _tell(self, news: Connected | TurnedAway) -> None:
+        """What a connection shows the machine, unless that has just stopped."""
         if self._driver is not None and not self.failed.done():
-            self._driver.command(APPLICATION, TurnedAway(_id_at(by)))
+            with suppress(Closed):
+                self._driver.command(APPLICATION, news)
 
     def take(self, source: Address, parcel: Parcel) -> None:
         if self._driver is None or self.failed.done():
