@@ -64,11 +64,18 @@ async def healthy(server: SequencerServer) -> None:
 
 
 async def unhealthy(server: SequencerServer, kind: Kind, what: str, *, ready: bool = True) -> Problem:
-    await until(lambda: found(server, kind, what), f"a problem: {kind} {what}")
-    status, body = await get(server, "/health")
-    problem = found(server, kind, what)
-    assert problem is not None and status == 503
-    assert problem.reason in body
+    problem: Problem | None = None
+
+    async def is_told() -> bool:  # the reason may become another one between two looks
+        nonlocal problem
+        if found(server, kind, what) is None:
+            return False
+        status, body = await get(server, "/health")
+        problem = found(server, kind, what)
+        return problem is not None and status == 503 and problem.reason in body
+
+    await until(is_told, f"a problem: {kind} {what}")
+    assert problem is not None
     assert (await get(server, "/ready"))[0] == (200 if ready else 503)
     assert (await get(server, "/live"))[0] == 200
     assert (
