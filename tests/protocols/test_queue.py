@@ -41,3 +41,11 @@ def test_what_is_taken_one_by_one_is_moved_once() -> None:
         queue.take()
         lengths.add(len(queue.items))
     assert len(lengths) < 15, "the list was cut only when half of it was gone"
+
+
+def test_a_removed_item_lets_go_of_those_that_were_taken() -> None:
+    queue: Queue[int] = Queue([0, 1, 2])
+    assert queue.take() == [0]
+    queue.remove(0)
+    queue.remove(0)
+    assert (len(queue), queue.items) == (0, [])

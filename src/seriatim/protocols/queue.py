@@ -36,11 +36,15 @@ class Queue(Struct, Generic[Item], array_like=True):
         start = self.taken
         found = self.items[start : start + count]
         self.taken += len(found)
-        if 2 * self.taken >= len(self.items):
-            del self.items[: self.taken]
-            self.taken = 0
+        self._drop_taken()
         return found
 
     def remove(self, index: int) -> None:
         """Take out the item at this place of the queue."""
         del self.items[self.taken + index]
+        self._drop_taken()
+
+    def _drop_taken(self) -> None:
+        if 2 * self.taken >= len(self.items):
+            del self.items[: self.taken]
+            self.taken = 0

@@ -44,7 +44,7 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("leaving-leaf-ticket", ()),
         ("growing-root", ()),
         ("growing-root-ticket", ()),
-        ("growing-root-pair-ticket", ("p",)),
+        pytest.param("growing-root-pair-ticket", ("p",), marks=pytest.mark.long),
     ],
 )
 def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, ...]) -> None:
