@@ -80,7 +80,7 @@ async def test_a_standby_is_added_to_a_running_node_and_takes_over(tmp_path: Pat
 
 
 async def test_who_has_run_a_node_alone_stands_by_when_its_standby_has_taken_over(tmp_path: Path) -> None:
-    """The first process is silent for too long. When it writes again it is fenced, and it stands by instead of ending."""
+    """The first process is silent for too long. When it writes again, it is fenced and stands by instead of ending."""
     cluster, (root, other) = new_cluster(), map("127.0.0.1:{}".format, free_ports(2))
     config = configured(tmp_path, cluster, {"root": root}, homes={})
     async with serving(config) as first:
