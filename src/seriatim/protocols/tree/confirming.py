@@ -16,7 +16,8 @@ fit; a parent takes that for an answer. The root then acts, and answers without 
 
 If somebody has seen more than the journal knows, or a later epoch, the node says so (`Outdated`) and is mute for ever.
 Everything that was refused meanwhile is repeated by whoever sent it. The record of the new epoch is written when the
-node begins to act: a journal that is behind is never written to.
+node begins to act: a journal that is behind is never written to. A node that waits to be welcomed into the tree has no
+neighbours yet, and does not act before it is welcomed (node.py).
 
 A neighbour may be away for long. After `patience_ms` the node acts without it. The link to it stays *unsure*: nothing
 new is sent or taken on it before its other end has answered, and compared it is then.

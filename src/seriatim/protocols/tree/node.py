@@ -158,10 +158,25 @@ class SequencerNode(ConfirmedNode):
 
     # ── the tree changes ──────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def is_acting(self) -> bool:
+        return super().is_acting and self.inner.is_welcomed
+
+    @property
+    def _awaits_welcome(self) -> bool:
+        """It does nothing but greet. Its journal may be an older copy, from before it was welcomed, and only those that
+        it greets can tell. So it records its new epoch with the welcome, and not before."""
+        return not self.inner.is_welcomed and not self._waits_for and self.outdated is None
+
     def _framed(self, effects: Effects, now: float) -> Effects:
         if self._shape_version != self.inner.shape_version:
             self._follow_shape()
+        if self._epoch_must_wait(effects):
+            return effects
         return super()._framed(effects, now)
+
+    def _epoch_must_wait(self, effects: Effects) -> bool:
+        return not self.inner.is_welcomed and not effects.persist
 
     def _send(self, target: Address, message: Payload, now: float) -> Payload:
         return message if type(message) in WITHOUT_LINK else super()._send(target, message, now)
@@ -220,7 +235,7 @@ class SequencerNode(ConfirmedNode):
 
     def _wish(self, effects: Effects) -> Effects:
         effects = super()._wish(effects)
-        if not self.inner.is_welcomed and self.is_acting:
+        if self._awaits_welcome:
             due = self._greet_due
             effects.wake_at = due if effects.wake_at is None else min(effects.wake_at, due)
         return effects
@@ -238,7 +253,7 @@ class SequencerNode(ConfirmedNode):
         if parent is not None and parent in self.state.links:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
         effects = super()._tick(now)
-        if not self.inner.is_welcomed and self.is_acting:
+        if self._awaits_welcome:
             self._greet(effects, now)
             self._wish(effects)
         return effects
