@@ -224,7 +224,7 @@ async def test_a_new_leaf_with_a_journal_from_before_its_welcome_is_refused(tmp_
     file, new = apart(tmp_path, cluster)
     folder = new.journal_folder("asia")
     assert folder is not None
-    async with serving(file, ["root", "eu"]) as others:
+    async with serving(file, ["root", "eu"]) as others, asyncio.TaskGroup() as tasks:
         async with serving_later(new, ["asia"]):
             await add(cluster, "asia")
         missed = "child asia is not connected: it has not dialed"
@@ -236,7 +236,7 @@ async def test_a_new_leaf_with_a_journal_from_before_its_welcome_is_refused(tmp_
         await copy.append([founded])
         await copy.close()
         await killed_just_after_its_welcome(others, "asia")
-        moving = asyncio.create_task(move(cluster, "orders", "asia"))
+        moving = tasks.create_task(move(cluster, "orders", "asia"))
         waits = "orders from eu to asia: waits for eu to hand it over, asia to take it"
         await until(lambda: waits in str(others.explain()), "the move to wait")
         older = SequencerServer(new, ["asia"])
@@ -255,7 +255,7 @@ async def test_a_new_leaf_with_a_journal_from_before_its_welcome_is_refused(tmp_
         shutil.rmtree(folder)
         newest.rename(folder)
         async with serving(new, ["asia"]) as asia:
-            await asyncio.wait_for(moving, WAIT_S)
+            await until(moving.done, "the move to end")
             await until(lambda: not [*others.problems(), *asia.problems()], "everything to be well")
 
 

@@ -249,7 +249,7 @@ class SequencerNode(ConfirmedNode):
             effects.notify.append(NodeLeft(self.state.sequencer.moving.gone_since))
 
     def _tick(self, now: float) -> Effects:
-        parent = self._above()
+        parent = self.inner.tree.parents[self.inner.node]
         if parent is not None and parent in self.state.links:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
         effects = super()._tick(now)
@@ -265,10 +265,12 @@ class SequencerNode(ConfirmedNode):
         return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
 
     def _above(self) -> Node | None:
-        return self.inner.tree.parents[self.inner.node]
+        """Also of a root that has begun to hand over: the new root takes itself for its parent."""
+        return self.inner.tree.parents[self.inner.node] or self.inner.successor
 
     def _orders(self) -> bool:
-        return self.options.keeps_order_log and self.inner.is_member and self._above() is None
+        is_root = self.inner.tree.parents[self.inner.node] is None
+        return self.options.keeps_order_log and self.inner.is_member and is_root
 
     def _since(self) -> tuple[int, int]:
         """Who has told the broker of another root is linked with it, and asks it, too."""
