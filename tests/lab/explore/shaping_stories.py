@@ -71,6 +71,16 @@ SHAPING_STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         ),
         {"stuck", "shape"},
     ),
+    "no-epoch-with-welcome": (
+        story(
+            {"n1": [Reshape("join", "m1", "n2"), Move("A", "m1")], "p": events("p", "A A")},
+            LOG,
+            LEAVES,
+            setup={"y": "A B"},
+            budgets={"m1": Budget(ticks=99, copies=1)},
+        ),
+        {"stuck", "shape"},
+    ),
     "no-shape-told": (
         story(
             {

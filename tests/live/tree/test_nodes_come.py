@@ -1,6 +1,7 @@
 """Nodes come and go on a running cluster while events flow, and clients follow by themselves."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any
 import pytest
 
 from seriatim import connect
+from seriatim.brokers.lives import new_life
 from seriatim.cli.changing import Changer, check_tree
 from seriatim.cli.cluster import find_cluster
 from seriatim.cli.moving import Mover
 from seriatim.cli.node import add_node
 from seriatim.live import agreement
 from seriatim.live.server import SequencerServer
-from seriatim.model import InputError, RequestRefused, TimedOut
+from seriatim.model import Closed, InputError, RequestRefused, TimedOut
+from seriatim.runtime.journal.file_journal import FileJournal
 from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.layout import Change
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.live.test_agreement import described
-from tests.live.test_health import serving
+from tests.live.test_health import found, serving
 from tests.live.test_server import get
 from tests.live.tree.test_moves import Load
 from tests.ports import free_ports
@@ -205,6 +208,65 @@ async def test_a_process_waits_until_its_node_is_added(tmp_path: Path) -> None:
             await asyncio.wait_for(running, WAIT_S)
     with pytest.raises(InputError, match=f"node 'asia' was removed from cluster '{cluster}'"):
         await SequencerServer(new, ["asia"]).start()
+
+
+async def records_of(folder: Path) -> list[bytes]:
+    journal = FileJournal(folder)
+    try:
+        return (await journal.open()).records
+    finally:
+        await journal.close()
+
+
+async def test_a_new_leaf_with_a_journal_from_before_its_welcome_is_refused(tmp_path: Path) -> None:
+    """Nothing is written to it, so nobody takes it for the newest. That one is put back, and everything goes on."""
+    cluster = new_cluster()
+    file, new = apart(tmp_path, cluster)
+    folder = new.journal_folder("asia")
+    assert folder is not None
+    async with serving(file, ["root", "eu"]) as others, asyncio.TaskGroup() as tasks:
+        async with serving_later(new, ["asia"]):
+            await add(cluster, "asia")
+        missed = "child asia is not connected: it has not dialed"
+        await until(lambda: missed in str(others.explain()), "its parent to miss it")
+        newest = folder.rename(tmp_path / "newest")
+        (founded, *_) = await records_of(newest)
+        copy = FileJournal(folder)
+        await copy.open()
+        await copy.append([founded])
+        await copy.close()
+        await killed_just_after_its_welcome(others, "asia")
+        moving = tasks.create_task(move(cluster, "orders", "asia"))
+        waits = "orders from eu to asia: waits for eu to hand it over, asia to take it"
+        await until(lambda: waits in str(others.explain()), "the move to wait")
+        older = SequencerServer(new, ["asia"])
+        try:
+            await older.start()
+            said = "the journal of asia is behind what eu has seen: .*Nothing was changed.*Put the newest journal back"
+            with pytest.raises(Closed, match=said):
+                await asyncio.wait_for(older.run(), WAIT_S)
+            problem = found(older, "failed")
+            assert problem is not None and "Put the newest journal back" in problem.reason
+        finally:
+            await older.stop()
+        assert await records_of(folder) == [founded]
+        assert not moving.done()
+        assert missed in str(others.explain())
+        shutil.rmtree(folder)
+        newest.rename(folder)
+        async with serving(new, ["asia"]) as asia:
+            await until(moving.done, "the move to end")
+            await until(lambda: not [*others.problems(), *asia.problems()], "everything to be well")
+
+
+async def killed_just_after_its_welcome(server: SequencerServer, node: str) -> None:
+    """As if it had not registered yet how far its journal was."""
+    assert server.broker.lives is not None
+    claim = server.broker.lives.claim("node", node)
+    last = await claim.look()
+    assert last is not None
+    await claim.register(new_life(last.epoch + 1, "killed", {}))
+    await claim.close()
 
 
 async def test_what_takes_too_long_is_undone_and_may_be_asked_again(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Leaves come and go. That the order holds is the explorer's business."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from seriatim.model import APPLICATION
 from seriatim.order import Moves, Place, SequencingTree, ShapeChange
 from seriatim.protocols.link import Frame
+from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, SequencerNodeState
 from seriatim.protocols.tree.confirming import Outdated
 from seriatim.protocols.tree.messages import (
@@ -33,9 +36,11 @@ from seriatim.protocols.tree.messages import (
     Ticket,
     Welcome,
 )
+from seriatim.protocols.tree.node import newcomer_state
 from seriatim.protocols.with_broker import Begun, Ceded
 from tests.protocols.tree.net import Net, options_for
 from tests.protocols.tree.shapes import (
+    LAYOUT,
     LEASE_MS,
     STAR,
     assert_shape,
@@ -248,6 +253,56 @@ def test_an_older_journal_of_a_leaf_that_has_left_is_refused() -> None:
     net.run()
     assert len(net.all_told("n1", Outdated)) == 1, "the last one is confirmed by its former parent"
     assert net.node("n1").is_acting
+
+
+def newcomer_from(net: Net, journal: list[Any], epoch: int) -> SequencerNode:
+    """Another process runs n3, which began as a new node, with this journal."""
+    net.journals["n3"] = [*journal]
+    machine = SequencerNode.come_back(LAYOUT, "n3", net.options, journal, epoch, newcomer_state(net.options))
+    net.add("n3", machine)
+    net.run()
+    return machine
+
+
+@each_mode
+def test_an_older_journal_of_a_new_leaf_is_refused_before_anything_is_written_to_it(mode: str) -> None:
+    """It is from before the welcome, so it knows no neighbour to ask. Meanwhile a topic waits for the leaf."""
+    net = star(mode)
+    net.change("s", "AB")
+    net.publish("p", "A", "a1")
+    join(net)
+    newest = [*net.journals["n3"]]
+    net.crash("n3")
+    command(net, "n0", Move("A", "n3"))
+    assert net.node("n0").explain() == ["move 2: A from n1 to n3: waits for n1 to hand it over, n3 to take it"]
+    assert "1 messages to n3: wait for its acknowledgement" in net.node("n1").explain()
+    copy = newcomer_from(net, [], 2)
+    assert [each.reason for each in net.all_told("n3", Outdated)] == [
+        "it has a link with this node that the journal does not know of"
+    ]
+    assert not copy.is_acting
+    assert not net.journals["n3"], "its epoch would make it the newest"
+    assert newcomer_from(net, newest, 3).is_acting
+    net.wait(50.0)
+    assert [each.reason for each in net.all_told("n0", MoveEnded)] == [""]
+    net.publish("p", "A", "a2")
+    net.wait(50.0)
+    assert net.notified("s") == ["a1", "a2"]
+
+
+def test_a_new_node_that_is_started_again_records_its_epoch_with_the_welcome() -> None:
+    net = star()
+    come(net, "n3")
+    for epoch in (2, 3):
+        machine = newcomer_from(net, net.journals["n3"], epoch)
+        net.wait(20.0)
+        assert not net.journals["n3"] and not machine.is_acting
+    command(net, "n0", Reshape("join", "n3", "n1"))
+    assert machine.is_acting
+    first, second, *_ = net.journals["n3"]
+    assert first == TookOver(3) and isinstance(second, Stepped) and isinstance(second.message, Welcome)
+    assert_shape(net, {"n0": None, "n1": "n0", "n2": "n0", "n3": "n1"})
+    assert newcomer_from(net, net.journals["n3"], 4).is_acting
 
 
 # ── the operator ──────────────────────────────────────────────────────────────────────────────────────────────────

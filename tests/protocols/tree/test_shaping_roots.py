@@ -20,7 +20,18 @@ from seriatim.protocols.tree.messages import (
 from seriatim.protocols.tree.node import newcomer_state
 from seriatim.protocols.with_broker import Cede, Ceded, Ordered, OrderKept
 from tests.protocols.tree.net import Net, options_for
-from tests.protocols.tree.shapes import STAR, assert_shape, come, come_back, command, each_mode, grow, join, star
+from tests.protocols.tree.shapes import (
+    LAYOUT,
+    STAR,
+    assert_shape,
+    come,
+    come_back,
+    command,
+    each_mode,
+    grow,
+    join,
+    star,
+)
 
 # ── a root grows ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,6 +104,23 @@ def test_the_old_root_hands_over_when_the_broker_refuses_it() -> None:
     net.wait(100.0)
     assert net.node("n0").inner.tree.root == "top"
     assert net.broker.state.order.end == 1
+
+
+def test_the_old_root_and_the_new_one_come_back_together_while_the_broker_is_told() -> None:
+    """Each takes itself for the root, and waits for the other one."""
+    net = star("log", order_log=True)
+    net.hold_back(Ceded)
+    grow(net)
+    net.lose()
+    for node in ("n0", "top"):
+        net.crash(node)
+    net.add("n0", SequencerNode.come_back(STAR, "n0", net.options, net.journals["n0"], 2))
+    newcomer = newcomer_state(net.options)
+    net.add("top", SequencerNode.come_back(LAYOUT, "top", net.options, net.journals["top"], 2, newcomer))
+    net.run()
+    net.wait(100.0)
+    assert net.node("n0").is_acting and net.node("top").is_acting
+    assert_shape(net, {"n0": "top", "n1": "n0", "n2": "n0", "top": None})
 
 
 def test_an_older_journal_of_the_old_root_is_refused_by_the_broker() -> None:

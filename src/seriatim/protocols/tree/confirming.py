@@ -12,11 +12,13 @@ comes back asks first, and takes no other input meanwhile:
 A neighbour that has just come back itself does not know yet whether its own journal is the newest, and says so
 (`doubt`). Its answer can show that our journal is older, but not that it is not. If all come back at once, they confirm
 each other up the tree: a child is `READY` when everybody but its parent has confirmed it and the counts of that link
-fit; a parent takes that for an answer. The root then acts, and answers without doubt.
+fit; a parent takes that for an answer. The root then acts, and answers without doubt. A root that has begun to hand
+over counts as a child of the new root, which does not know yet how far that is.
 
 If somebody has seen more than the journal knows, or a later epoch, the node says so (`Outdated`) and is mute for ever.
 Everything that was refused meanwhile is repeated by whoever sent it. The record of the new epoch is written when the
-node begins to act: a journal that is behind is never written to.
+node begins to act: a journal that is behind is never written to. A node that waits to be welcomed into the tree has no
+neighbours yet, and does not act before it is welcomed (node.py).
 
 A neighbour may be away for long. After `patience_ms` the node acts without it. The link to it stays *unsure*: nothing
 new is sent or taken on it before its other end has answered, and compared it is then.

@@ -466,7 +466,9 @@ class Moving(Numbering, Joining):
         moving, lines = self.state.moving, []
         move = moving.move
         if move is not None and move.change is None:
-            waits = "all nodes to know it" if move.is_switching else f"{move.home} to hand it over"
+            waits = (
+                "all nodes to know it" if move.is_switching else f"{move.home} to hand it over, {move.to} to take it"
+            )
             lines.append(f"move {move.number}: {move.topic} from {move.home} to {move.to}: waits for {waits}")
         for topic, leaving in sorted(moving.leaving.items()):
             waits = "the switch" if leaving.is_handed_over else "its ranges and joins to be finished"

@@ -158,10 +158,25 @@ class SequencerNode(ConfirmedNode):
 
     # ── the tree changes ──────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def is_acting(self) -> bool:
+        return super().is_acting and self.inner.is_welcomed
+
+    @property
+    def _awaits_welcome(self) -> bool:
+        """It does nothing but greet. Its journal may be an older copy, from before it was welcomed, and only those that
+        it greets can tell. So it records its new epoch with the welcome, and not before."""
+        return not self.inner.is_welcomed and not self._waits_for and self.outdated is None
+
     def _framed(self, effects: Effects, now: float) -> Effects:
         if self._shape_version != self.inner.shape_version:
             self._follow_shape()
+        if self._epoch_must_wait(effects):
+            return effects
         return super()._framed(effects, now)
+
+    def _epoch_must_wait(self, effects: Effects) -> bool:
+        return not self.inner.is_welcomed and not effects.persist
 
     def _send(self, target: Address, message: Payload, now: float) -> Payload:
         return message if type(message) in WITHOUT_LINK else super()._send(target, message, now)
@@ -220,7 +235,7 @@ class SequencerNode(ConfirmedNode):
 
     def _wish(self, effects: Effects) -> Effects:
         effects = super()._wish(effects)
-        if not self.inner.is_welcomed and self.is_acting:
+        if self._awaits_welcome:
             due = self._greet_due
             effects.wake_at = due if effects.wake_at is None else min(effects.wake_at, due)
         return effects
@@ -234,11 +249,11 @@ class SequencerNode(ConfirmedNode):
             effects.notify.append(NodeLeft(self.state.sequencer.moving.gone_since))
 
     def _tick(self, now: float) -> Effects:
-        parent = self._above()
+        parent = self.inner.tree.parents[self.inner.node]
         if parent is not None and parent in self.state.links:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
         effects = super()._tick(now)
-        if not self.inner.is_welcomed and self.is_acting:
+        if self._awaits_welcome:
             self._greet(effects, now)
             self._wish(effects)
         return effects
@@ -250,10 +265,12 @@ class SequencerNode(ConfirmedNode):
         return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
 
     def _above(self) -> Node | None:
-        return self.inner.tree.parents[self.inner.node]
+        """Also of a root that has begun to hand over: the new root takes itself for its parent."""
+        return self.inner.tree.parents[self.inner.node] or self.inner.successor
 
     def _orders(self) -> bool:
-        return self.options.keeps_order_log and self.inner.is_member and self._above() is None
+        is_root = self.inner.tree.parents[self.inner.node] is None
+        return self.options.keeps_order_log and self.inner.is_member and is_root
 
     def _since(self) -> tuple[int, int]:
         """Who has told the broker of another root is linked with it, and asks it, too."""

@@ -67,16 +67,22 @@ class Shaping(Moving, Ordering):
         move = self.state.moving.move
         return move.number if move is not None and self._is_crowning(move) else 0
 
+    @property
+    def successor(self) -> Node | None:
+        """The root that hands over: the new root, which it is linked with."""
+        move = self.state.moving.move
+        return move.to if move is not None and self._is_crowning(move) and move.to != self.node else None
+
     def neighbours(self) -> set[Node]:
         """The nodes that this one has links with: those in the tree, and those on their way in or out."""
-        moving, move = self.state.moving, self.state.moving.move
+        moving = self.state.moving
         if not self.is_welcomed:
             return set()
         found = set(self.tree.neighbours(self.node))
         if moving.switching is not None:
             found |= moving.switching.children
-        if move is not None and self._is_crowning(move) and move.to != self.node:
-            found.add(move.to)
+        if (successor := self.successor) is not None:
+            found.add(successor)
         return found
 
     # ── the root ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,6 +36,7 @@ from seriatim.protocols.tree.messages import (
     Subscribe,
     Ticket,
     Update,
+    Welcome,
 )
 from seriatim.protocols.tree.node import newcomer_state
 from seriatim.protocols.tree.state import state_of_newcomer
@@ -356,7 +357,8 @@ class Parts:
 
     def aged(self, journal: Sequence[Payload]) -> int:
         """An older copy may lack what came from other nodes and from the broker, and nothing that clients said: what
-        that led to is between the node and the client, and only the registered count of records can tell."""
+        that led to is between the node and the client, and only the registered count of records can tell. That of a
+        node that was welcomed may be from before that, and then it has nothing."""
         lacks = 0
         for record in reversed(journal):
             if isinstance(record, Stepped):
@@ -366,7 +368,8 @@ class Parts:
             elif not isinstance(record, TookOver):
                 break
             lacks += 1
-        return min(lacks, max(0, len(journal) - 1))
+        came_later = any(isinstance(record, Stepped) and type(record.message) is Welcome for record in journal)
+        return lacks if came_later else min(lacks, max(0, len(journal) - 1))
 
     def route(self, target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
         if target != BROKER or not self.plan.broker_per_topic:

@@ -308,6 +308,12 @@ breaks(
     "node",
     _take_from_stranger=take_from_nobody,
 )
+breaks(
+    "no-epoch-with-welcome",
+    "a node records its epoch before anybody says whether it was welcomed already",
+    "node",
+    _epoch_must_wait=gives(False),
+)
 breaks("no-shape-told", "clients are told where a topic lives, not that the node is new", _shape_told=gives(()))
 VARIANTS["no-asking-around"] = (
     "a client asks nobody else if a home does not answer",
