@@ -288,7 +288,7 @@ def test_log_lines_carry_their_context_in_the_message(path: Path) -> None:
 
 def names_its_arguments(call: ast.Call) -> bool:
     """Whether a text that is written out in this call of a logger has fields for its arguments."""
-    text, *arguments = call.args[ast.unparse(call.func) == "logger.log" :] or [None]
+    text, *arguments = call.args[ast.unparse(call.func) == "logger.log" :]
     return not isinstance(text, ast.Constant) or not arguments or "=%" in str(text.value)
 
 
