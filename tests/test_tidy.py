@@ -283,6 +283,30 @@ def test_log_lines_carry_their_context_in_the_message(path: Path) -> None:
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("logger."):
             assert all(each.arg != "extra" for each in node.keywords), f"{path}:{node.lineno}: put it into the message"
+            assert names_its_arguments(node), f"{path}:{node.lineno}: end the message with fields, such as node=%s"
+
+
+def names_its_arguments(call: ast.Call) -> bool:
+    """Whether a text that is written out in this call of a logger has fields for its arguments."""
+    text, *arguments = call.args[ast.unparse(call.func) == "logger.log" :]
+    return not isinstance(text, ast.Constant) or not arguments or "=%" in str(text.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_fine"),
+    [
+        ('logger.info("node started: node=%s", node)', True),
+        ('logger.info("node started")', True),
+        ("logger.info(text, node)", True),
+        ('logger.log(level, "node started: node=%s", node)', True),
+        ('logger.warning("older keyword: %s", keyword)', False),
+        ('logger.log(level, "node started: %s", node)', False),
+    ],
+)
+def test_the_rule_for_log_lines_finds_arguments_without_a_name(line: str, is_fine: bool) -> None:
+    call = ast.parse(line, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert names_its_arguments(call) == is_fine
 
 
 @each(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from seriatim.brokers import Broker, Port
+from seriatim.brokers.capabilities import KeptNumbers
 from seriatim.model import Address, Closed, Event, InputError, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
@@ -36,6 +37,7 @@ from seriatim.protocols.with_broker import (
     Written,
 )
 from tests.brokers.capabilities import Capabilities
+from tests.waiting import until
 
 T = TypeVar("T")
 WAIT_S = 60.0  # a bound for a busy machine; everything here takes milliseconds
@@ -369,6 +371,25 @@ class Conformance(Capabilities, ABC):
             each = event(topic, f"{topic} {number}", b"x" * 1_000)
             probe.send(Append(each) if self.mode() == "log" else Write(topic, number, {}, each))
         await probe.until(lambda: len(probe.of(kind)) >= enough, f"the answers for {numbers}")
+
+    async def test_it_says_which_numbers_are_kept(self) -> None:
+        async with self.world() as world, probes(world, "p") as (publisher,):
+            broker = await world.connect()
+            a = self.topic(broker, "a")
+            if await broker.kept_numbers(a) is None:
+                return  # it has no past
+            assert await broker.kept_numbers(a) == KeptNumbers(1, 0)
+            for number in range(1, 5):
+                await self.put(publisher, a, number)
+            assert await broker.kept_numbers(a) == KeptNumbers(1, 4)
+            if self.mode() == "ticket":
+                return  # a world trims logs; slots in tests/client/tree/test_past_nats.py
+            await world.trim(a, 3)
+
+            async def is_gone() -> bool:
+                return await broker.kept_numbers(a) == KeptNumbers(3, 4)
+
+            await until(is_gone, "retention to take them")
 
     async def test_listen_from_now_after_a_number_and_again(self) -> None:
         async with self.world() as world, probes(world, "p", "s", "t") as (publisher, now, later):

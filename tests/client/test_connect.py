@@ -234,7 +234,8 @@ def test_earlier_clients_can_read_a_description_of_today() -> None:
 
 def test_older_words_are_read_and_told(caplog: pytest.LogCaptureFixture) -> None:
     assert settings(order="tree").order is None
-    assert 'order "tree" is an older keyword and means "global" now' in caplog.text
+    said = "older keyword: keyword=order argument_of=connect meaning="
+    assert f'{said}order "tree" is an older keyword and means "global" now' in caplog.text
     caplog.clear()
     assert settings(causal=True).order == "global"
     assert "global order needs no causal = true" in caplog.text

@@ -15,7 +15,7 @@ from seriatim.live.server import SequencerServer, check_server
 from seriatim.model import Closed, ConnectionFailed, InputError, JournalError, Node
 from seriatim.runtime import Journal
 from seriatim.runtime.journal.interface import MemoryJournal
-from seriatim.server.config import ClusterConfig, parse_config
+from seriatim.server.config import ClusterConfig, load_config, parse_config
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
 from seriatim.server.status import NodeExplanation, NodeStatus, ServerStatus, node_subject
 from tests import waiting
@@ -249,6 +249,15 @@ async def test_a_second_process_that_is_refused_does_not_take_the_first_ones_pla
         await second.stop()
         await first.stop()
         await parent.stop()
+
+
+async def test_older_keywords_are_logged_with_the_name_of_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text('broker = "memory://older"\norder = "tree"\nnodes.root = { address = "127.0.0.1:0" }\n')
+    async with SequencerServer(load_config(file)):
+        assert f'older keyword: keyword=order file={file} meaning=order "tree" is an older keyword' in caplog.text
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -76,6 +76,13 @@ class LogFacts(Struct, frozen=True, kw_only=True):
     is_ours: bool = True  # made by this cluster, and not by somebody else
 
 
+class KeptNumbers(Struct, frozen=True):
+    """The numbers of a topic that the broker still has: from `first`, which it has or will have next, to `last`."""
+
+    first: Number = 1
+    last: Number = 0
+
+
 class Register(Protocol):
     """One small record that all processes of a cluster go by. It is replaced by compare-and-set."""
 

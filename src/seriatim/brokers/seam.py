@@ -41,6 +41,7 @@ from seriatim.brokers.capabilities import (
     Copies,
     FencedJournal,
     FencedJournals,
+    KeptNumbers,
     LogFacts,
     OrderLog,
     Records,
@@ -254,6 +255,10 @@ class Broker:
 
     def order_log(self) -> OrderLog | None:
         """The order of all events, to be read."""
+        return None
+
+    async def kept_numbers(self, topic: Topic) -> KeptNumbers | None:
+        """Which numbers of this ordered topic can be fetched. None: the broker has no past, or cannot tell."""
         return None
 
     @property

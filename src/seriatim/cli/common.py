@@ -74,7 +74,7 @@ class OrderChoice(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == OLD_WORD:
-            click.echo(f"note: {TREE_IS_GLOBAL}", err=True)
+            click.echo(f"note: {TREE_IS_GLOBAL.meaning}", err=True)
             return None if param is not None and param.default is None else "global"
         return super().convert(value, param, ctx)
 

@@ -111,7 +111,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     order = given["order"] or nodes["order"]
     chosen = read_order(order, given["causal"])
     for notice in chosen.notices:
-        click.echo(f"note: {notice}", err=True)
+        click.echo(f"note: {notice.meaning}", err=True)
     is_atoms = order == "atoms"
     homes: dict[str, str] = {}
     if check is not None:

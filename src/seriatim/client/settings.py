@@ -72,7 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         chosen = read_order(self.order, self.causal is True and scheme not in BROKERLESS)
         structs.force_setattr(self, "order", chosen.order)
         for notice in chosen.notices:
-            logger.warning("older keyword in connect: %s", notice)
+            logger.warning("older keyword: keyword=%s argument_of=connect meaning=%s", notice.keyword, notice.meaning)
         _check_secrets(self.token, self.tls, self.stamp_key)
         check_time("timeout_s", self.timeout_s, 1e6)
         _check_sequencers(self.sequencers)

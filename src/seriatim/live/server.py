@@ -86,7 +86,8 @@ class SequencerServer:
     async def start(self) -> None:
         """Start everything. If that fails, closes everything and raises the reason."""
         for notice in self.config.notices:
-            logger.warning("older keyword in the configuration: %s", notice)
+            context = (notice.keyword, self.config.file or "configuration", notice.meaning)
+            logger.warning("older keyword: keyword=%s file=%s meaning=%s", *context)
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)

@@ -63,11 +63,13 @@ class Start(Struct, frozen=True, omit_defaults=True):
     """Where a subscription begins in the past: behind position `after` of the order log.
 
     `numbers`: each of these topics begins with its number, and the others with events published from now on. None: all
-    topics begin at the position.
+    topics begin at the position. `is_place`: somebody has named this place, so what is missing right behind it counts
+    as lost. If not, a topic begins with the first event that is kept.
     """
 
     after: Position = 0
     numbers: dict[Topic, Number] | None = None
+    is_place: bool = False
 
 
 class Change(Struct, frozen=True, tag=True):

@@ -25,7 +25,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime.net.addresses import is_loopback, split_address
 from seriatim.runtime.tables import ByteCount, Count, Milliseconds, about, check_keys, check_table, parse, read_toml
-from seriatim.server.orders import OLD_WORD, Order, read_order
+from seriatim.server.orders import OLD_WORD, OldKeyword, Order, read_order
 from seriatim.server.schemas import ClusterName, NodeName, SecurityFiles, check_name
 
 DEFAULT_ADDRESS = "127.0.0.1:7411"
@@ -150,6 +150,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     security: Security = Security()
     admin: Admin = Admin()
     folder: Path = Path()
+    file: str = ""  # where it was read, for messages
     says_tree: bool = False  # the file has an older word
 
     def __post_init__(self) -> None:
@@ -185,7 +186,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def notices(self) -> tuple[str, ...]:
+    def notices(self) -> tuple[OldKeyword, ...]:
         """What to tell about older words in the file, when a process starts."""
         return read_order(OLD_WORD if self.says_tree else self.order, self.causal).notices
 
@@ -241,15 +242,15 @@ def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
     raw = read_toml(path)
     if plan is not None:
         _apply_plan(raw, read_plan(plan), str(plan))
-    return parse_config(raw, path.resolve().parent)
+    return parse_config(raw, path.resolve().parent, str(path))
 
 
-def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
-    """Like `load_config`, from parsed TOML. `raw` is not changed."""
+def parse_config(raw: Mapping[str, Any], folder: Path = Path(), file: str = "") -> ClusterConfig:
+    """Like `load_config`, from parsed TOML. `raw` is not changed. `file`: its name, for messages."""
     says_tree = raw.get("order") == OLD_WORD
     if says_tree:
         raw = {key: value for key, value in raw.items() if key != "order"}
-    return parse(ClusterConfig, raw, folder=folder, says_tree=says_tree)
+    return parse(ClusterConfig, raw, folder=folder, file=file, says_tree=says_tree)
 
 
 def read_plan(path: Path) -> dict[str, Any]:

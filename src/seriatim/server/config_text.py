@@ -15,14 +15,14 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def config_text(config: ClusterConfig) -> str:
     """TOML that reads as the same configuration, from the same folder."""
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
-    del values["folder"], values["says_tree"]
+    del values["folder"], values["file"], values["says_tree"]
     return "".join(f"{line}\n" for line in _table(values, ""))
 
 
 def brief_text(config: ClusterConfig) -> str:
     """The same without what the defaults say anyway."""
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
-    del values["folder"], values["says_tree"]
+    del values["folder"], values["file"], values["says_tree"]
     for name, node in values["nodes"].items():
         kept = {key: value for key, value in node.items() if value}
         values["nodes"][name] = kept | {"address": _alone(config.nodes[name].addresses)}

@@ -17,10 +17,21 @@ Order: TypeAlias = Literal["global", "pairwise", "atoms"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 OLD_WORD = "tree"
 
-TREE_IS_GLOBAL = 'order "tree" is an older keyword and means "global" now; write "global", or leave it out'
-CAUSAL_IS_GLOBAL = (
+
+class OldKeyword(Struct, frozen=True):
+    """A keyword of an earlier version, and what it means today."""
+
+    keyword: str
+    meaning: str
+
+
+TREE_IS_GLOBAL = OldKeyword(
+    "order", 'order "tree" is an older keyword and means "global" now; write "global", or leave it out'
+)
+CAUSAL_IS_GLOBAL = OldKeyword(
+    "causal",
     "global order needs no causal = true: reactions always come after what they react to. It is read as "
-    "global order in which each publisher also keeps its own order across topics"
+    "global order in which each publisher also keeps its own order across topics",
 )
 
 
@@ -28,7 +39,7 @@ class Chosen(Struct, frozen=True):
     """What somebody asked for, in the words of today. `order` None: it was left open."""
 
     order: Order | None
-    notices: tuple[str, ...] = ()
+    notices: tuple[OldKeyword, ...] = ()
 
 
 def read_order(order: object, causal: bool) -> Chosen:

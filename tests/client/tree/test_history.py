@@ -129,16 +129,8 @@ async def test_a_number_that_does_not_exist_yet_begins_with_the_next_event() -> 
 
 async def test_what_is_no_place_in_the_past_is_refused() -> None:
     async with global_world() as w, w.bus() as bus:
-        with pytest.raises(InputError, match="the order log is empty"):
-            await bus.subscribe("a", start=1).__aenter__()
         await bus.publish("a", b"1")
         await ordered(w, 1)
-        for start, problem in {
-            2: "there is no position 2 yet; the order log ends with 1",
-            datetime.now(UTC) + timedelta(hours=1): "nothing was published after",
-        }.items():
-            with pytest.raises(InputError, match=problem):
-                await bus.subscribe("a", start=start).__aenter__()  # type: ignore[arg-type]
         for bad, problem in {
             0: "there is no position 0",
             -1: "no position -1",

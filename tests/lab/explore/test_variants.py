@@ -66,11 +66,14 @@ READ_THE_PAST = story(
     budgets={"s": Budget(crashes=1), "root": Budget(ticks=99)},
 )
 
-READ_A_CUT_LOG = story(
-    {"s": [change("A B", start=Start())], "p": events("p", "A B"), BROKER: [KeepOrder(0, 0)]},
-    TreeOptions(mode="log", order="global", order_ms=0.0),
-    setup={"y": "A B"},
-    budgets={"root": Budget(ticks=99)},
+READ_A_CUT_LOG, READ_A_CUT_LOG_FROM_A_PLACE = (
+    story(
+        {"s": [change("A B", start=Start(is_place=is_place))], "p": events("p", "A B"), BROKER: [KeepOrder(0, 0)]},
+        TreeOptions(mode="log", order="global", order_ms=0.0),
+        setup={"y": "A B"},
+        budgets={"root": Budget(ticks=99)},
+    )
+    for is_place in (False, True)
 )
 
 COPIES_OF_A_LEAF, COPIES_OF_A_ROOT = (
@@ -179,6 +182,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = (
         ),
         "no-cover": (READ_THE_PAST, {"loss"}),
         "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
+        "no-stop-in-past": (READ_A_CUT_LOG_FROM_A_PLACE, {"loss"}),
         "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
         "no-history-journal": (READ_THE_PAST, {"duplicate"}),
         "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 
-from seriatim.brokers.capabilities import OrderBounds, Requests, check_after
+from seriatim.brokers.capabilities import KeptNumbers, OrderBounds, Requests, check_after
 from seriatim.brokers.memory.lives import MemoryLives
 from seriatim.brokers.naming import check_buckets, ordered_topic
 from seriatim.brokers.seam import Broker, BufferingPort, Deliver, OnError
@@ -126,6 +126,9 @@ class MemoryBroker(Broker):
 
     def order_log(self) -> "MemoryOrderLog | None":
         return MemoryOrderLog(self._hub) if self.keeps_log and not self.lossy else None
+
+    async def kept_numbers(self, topic: Topic) -> KeptNumbers | None:
+        return self._hub.kept(topic) if self.keeps_log and not self.lossy else None
 
     async def open(self) -> None:
         if self._closed:
@@ -318,6 +321,12 @@ class _Hub:
     @property
     def order(self) -> OrderLogState:
         return self._machine.state.order
+
+    def kept(self, topic: Topic) -> KeptNumbers:
+        state = self._machine.state.topics.get(topic)
+        if state is None:
+            return KeptNumbers()
+        return KeptNumbers(state.first_available, max(len(state.log), max((s.number for s in state.slots), default=0)))
 
     def order_grew(self) -> None:
         """Remember when the order log came how far, and wake those that wait for it."""

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.nats.api import Stored, patiently
+from seriatim.brokers.capabilities import KeptNumbers
+from seriatim.brokers.nats.api import Api, Stored, patiently
 from seriatim.brokers.nats.listen import number_of, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, event_of
 from seriatim.brokers.nats.readers import Reader
+from seriatim.brokers.nats.streams import Streams
 from seriatim.brokers.seam import Deliver
 from seriatim.model import Number, RemoteError, SeriatimError, Topic
 from seriatim.protocols.with_broker import Delivered, Fetch, Trimmed, Voids
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
     from seriatim.brokers.nats.jetstream import JetStreamBroker
 
 SLOTS_AT_ONCE = 128
+
+
+async def kept_slots(api: Api, streams: Streams, topic: Topic) -> KeptNumbers:
+    """Ticket mode: which numbers of a topic are kept. Slots are mostly filled in the order of their numbers."""
+    stream, subjects = await streams.slots(topic), f"{streams.names.slots_subject(topic)}.>"
+    oldest = await api.message(stream, {"seq": 1, "next_by_subj": subjects})
+    latest = await api.message(stream, {"last_by_subj": subjects})
+    first = number_of(oldest.subject) if oldest is not None else None
+    last = number_of(latest.subject) if latest is not None else None
+    is_trimmed = oldest is not None and oldest.seq > 1
+    return KeptNumbers(first if is_trimmed and first is not None else 1, last or 0)
 
 
 class Fetching(ABC):

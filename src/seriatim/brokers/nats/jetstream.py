@@ -11,12 +11,13 @@ publisher that repeats it later, because the server was away for longer, may app
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
+from seriatim.brokers.capabilities import IN_FLIGHT, KeptNumbers, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.channels import decode_mark, furthest, is_end, is_mark, last_number
 from seriatim.brokers.nats.copies import NatsCopies
 from seriatim.brokers.nats.facts import logs_among
+from seriatim.brokers.nats.fetch import kept_slots
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.lives import NatsLives
@@ -91,6 +92,12 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
 
     def register(self, name: str) -> NatsRegister:
         return NatsRegister(self.streams, name)
+
+    async def kept_numbers(self, topic: Topic) -> KeptNumbers:
+        if self.mode == "ticket":
+            return await kept_slots(self.api, self.streams, topic)
+        state = (await self.api.info(await self.streams.log(topic))).state
+        return KeptNumbers(state.first, state.last_seq)
 
     def order_log(self) -> NatsOrderLog:
         return NatsOrderLog(self.streams)

@@ -15,6 +15,11 @@ not replace a newer list. So each update also adds a marker, a subject with the 
 marker before it. The next client creates an empty stream that captures the dead turn's marker. Only one stream can
 capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets `GRACE_S`. A
 client that was presumed dead takes another turn, and a home that misses a name in a bucket adds it again.
+
+*How long a client waits.* A turn that was taken over stays in the message until its successor has ended. So everybody
+sees how many turns in a row have not ended, and gives the latest of them twice as long as the one before: if the server
+is slow, turns are given time to end. A single dead turn costs every client `PATIENCE_S` and `GRACE_S`, however often
+the client has lost the race for a turn: whoever won it has added the claimed names.
 """
 
 import asyncio
@@ -31,8 +36,14 @@ from seriatim.model import RequestRefused, Topic
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 0.5  # with a turn that does not end
+PATIENCE_S = 0.5  # with a turn that does not end, if the one before it has ended
+PATIENCE_MAX_S = 8.0  # with a turn that does not end, however many before it have not
 GRACE_S = 0.1  # for an update that the server had checked before the marker was taken
+
+
+def patience_s(turns: int) -> float:
+    """How long the latest of so many turns in a row may take that have not ended. 0: nobody has the turn."""
+    return min(PATIENCE_S * 2 ** (turns - 1), PATIENCE_MAX_S) if turns else 0.0
 
 
 class Members:
@@ -65,7 +76,7 @@ class Members:
         """Claim these names. Returns when they are captured, or when we had the turn to add all claimed names."""
         claims = [f"{self._claims}.{bucket}.{escape(name)}" for name in sorted(wanted)]
         await asyncio.gather(*[self._api.publish(claim, b"") for claim in claims])
-        seen, since, patience_s = 0, 0.0, PATIENCE_S
+        seen, since = 0, 0.0
         while True:
             changed = asyncio.Event()
             stop = self._api.link.once(self.changes(bucket), lambda message, changed=changed: changed.set())  # type: ignore[misc]
@@ -74,13 +85,16 @@ class Members:
                 now = time.monotonic()
                 if position != seen:
                     seen, since = position, now
-                if not tokens or now - since > patience_s:
-                    patience_s *= 2  # a turn that does not end: perhaps the server is slow
+                waits_until = since + patience_s(len(tokens))
+                if now >= waits_until:
+                    if tokens:
+                        context = (bucket, tokens[-1], now - since)
+                        logger.warning("taking over the turn to add names: bucket=%s from=%s waited_s=%.2f", *context)
                     if await self._take_turn(bucket, position, tokens):
                         return
                     continue
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(since + patience_s - now):
+                    async with asyncio.timeout(waits_until - now):
                         await changed.wait()
             finally:
                 stop()
@@ -106,9 +120,7 @@ class Members:
         turn = await self._set_turn(bucket, [*dead, token], position)
         if turn is None:
             return False
-        for each in dead:
-            logger.warning("taking over the turn to add names: bucket=%s from=%s", bucket, each)
-            await self._rule_out(bucket, each)
+        await asyncio.gather(*[self._rule_out(bucket, each) for each in dead])
         is_under_way, is_ours = False, True
         try:
             config = await self._next_configuration(bucket, token)

@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 
 RECEIVED_REMEMBERED = 65_536
 FAREWELL_CHECK_S = 0.005
+PART_MISSING = "part of the past is missing: subscriber=%s topic=%s first=%d last=%d reason=%s"
 SNAPSHOT_BYTES_MIN = 256 * 1024  # a subscriber's state is small
 
 
@@ -81,6 +82,7 @@ class Feed:
         self.out_of_order = 0  # events handed out although something before them was missing
         self.rejected = 0  # messages that had no right to be there, or could not be read
         self.stuck: dict[Topic, Answer] = {}
+        self._in_past = view.past is not None  # as far as its notices were handled
         self._source = source
         self._where = source.where if source.where != EVERYTHING else None
         self._recall = view.recall
@@ -295,14 +297,21 @@ class Feed:
                 case StampedTo():
                     self._early.final(notice)
                 case Gap():
+                    if self._in_past:
+                        fields = (self.address, notice.topic, notice.first, notice.last, notice.reason)
+                        logger.warning(PART_MISSING, *fields)
                     self._inbox.put_gap(notice)
                     self._source.on_gap(notice)
                 case Changed():
+                    self._in_past = notice.in_past or (self._in_past and self.view.past is not None)
+                    kept = notice.topics if not notice.in_past else frozenset()
+                    self.stuck = {topic: answer for topic, answer in self.stuck.items() if topic in kept}
                     self._source.on_changed(notice)
                     is_goal = notice.topics == self._goal and (notice.in_past or not self._goal_in_past)
                     if self._changed is not None and not self._changed.done() and is_goal:
                         self._changed.set_result(None)
                 case CaughtUp():
+                    self._in_past = False
                     self._source.on_caught_up(notice)
                 case Answer():
                     if self.stuck.get(notice.topic) != notice:

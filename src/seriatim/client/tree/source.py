@@ -23,14 +23,16 @@ from seriatim.client.tree.durable import (
     read_past,
 )
 from seriatim.client.tree.life import DurableLife, JournalPlace
-from seriatim.client.tree.past import check_has_past, past_start
+from seriatim.client.tree.past import Beginning, check_has_past
 from seriatim.client.tree.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
-from seriatim.model import Address, Fenced, Gap, InputError, Number, Position, TimedOut, Topic
+from seriatim.model import Address, Fenced, Gap, InputError, Node, Number, Position, TimedOut, Topic
 from seriatim.order import Lane
 from seriatim.protocols.tree import Subscriber, TreeOptions, Waiting
 from seriatim.protocols.with_broker import Start as PastStart
 from seriatim.runtime import Journal
+
+ANSWER_S = 5.0  # for the broker's answers, after the order log was waited for
 
 
 class TreeView(SubscriberView):
@@ -101,8 +103,17 @@ class TreeView(SubscriberView):
         home = self.subscriber.tree.home
         waits = [f"the broker has not confirmed {topic}" for topic in sorted(changing.listen)]
         joins = sorted(changing.join - changing.listen)
-        waits += [f"node {home(topic)} has not answered for {topic}" for topic in joins]
+        waits += [f"node {home(topic)} has not answered for {topic}{self._climbs(home(topic))}" for topic in joins]
         return waits + [f"node {node} has not confirmed" for node in sorted(changing.update)]
+
+    def _climbs(self, home: Node) -> str:
+        """Which other nodes a join needs: up to the root with a past, else as far as its topics meet others."""
+        above = self.subscriber.tree.paths.get(home, (home,))[1:]
+        if not above:
+            return ""
+        if self.subscriber.state.reading is not None:
+            return f" (to begin with the past it asks node {' and then node '.join(above)})"
+        return f" (it may have to ask node {' and then node '.join(above)})"
 
 
 class TreeSource(BrokerSource):
@@ -115,6 +126,7 @@ class TreeSource(BrokerSource):
     ) -> None:
         super().__init__(connection, name, wishes, log_name)
         self._stamp_key = stamp_key
+        self._awaited = ""  # what the order log must have before the past can begin
 
     def _options(self) -> TreeOptions:
         cluster, wishes = self.connection.cluster, self.wishes
@@ -129,11 +141,29 @@ class TreeSource(BrokerSource):
             return None
         cluster, timeout_s = self.connection.cluster, self.wishes.timeout_s
         log = check_has_past(cluster.description.options, cluster.broker.order_log())
+        beginning = Beginning(
+            cluster.broker,
+            log,
+            self._ordered(self._names),
+            skips=self.wishes.gaps.kind == "skip",
+            timeout_s=timeout_s,
+            on_wait=self._waits_for,
+        )
         try:
-            async with asyncio.timeout(timeout_s):
-                return await past_start(log, start, cluster.broker.ordered_topic)
+            async with asyncio.timeout(timeout_s + ANSWER_S):
+                return await beginning.find(start)
         except TimeoutError:
             raise TimedOut(f"waited {timeout_s} s for the order log of the broker") from None
+
+    def _waits_for(self, what: str) -> None:
+        self._awaited = what
+
+    def explain(self) -> Explanation:
+        told = super().explain()
+        if not self._awaited:
+            return told
+        note = f"{self.name}: the past cannot begin yet; it waits for {self._awaited}"
+        return structs.replace(told, notes=[*told.notes, note])
 
     def _view(self) -> SubscriberView:
         description = self.connection.cluster.description

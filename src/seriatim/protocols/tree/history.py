@@ -8,6 +8,11 @@ opens each topic behind the last number it has read, and listens from there: sta
 It pulls: it asks for what follows in the order log when it has little left to fetch, and has a bounded window of
 numbers fetched and not notified. So it needs the same memory however long the past is.
 
+*Gaps.* Something that should be in the past may be gone: retention has removed events, or the order log does not have
+them. What is missing before the first event of a topic stops nobody who asked for whatever is kept. Any other gap is
+treated as a gap of live events: with `on_lost="wait"` the subscriber stops there and tells the application (`Answer`);
+with `"skip"` it reports the gap in its place and goes on.
+
 A durable subscriber persists the position with each event of the past, and the switch to live events. After a restart
 it tells what comes behind the last of these positions. It reads the order log from there if it knows a number of every
 topic; else from where it began, because events that it skipped count too, and nothing was persisted for them.
@@ -17,7 +22,7 @@ from collections.abc import Mapping
 
 from seriatim.model import BROKER, Gap, Notification, Number, Position, Topic
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Done, Joined
+from seriatim.protocols.tree.messages import Answer, Done, Joined
 from seriatim.protocols.tree.receiving import Receiving
 from seriatim.protocols.tree.state import Reading, Run
 from seriatim.protocols.with_broker import (
@@ -36,6 +41,7 @@ RUNS_AHEAD = 1_000  # the order log is read on when fewer runs are left to fetch
 NOT_KEPT = "the broker no longer keeps it"
 NOT_IN_ORDER_LOG = "the order log does not have it"
 MAYBE_NOT_IN_ORDER_LOG = "the order log does not have it, nor where it stood: it may be from before the start"
+LOST_IN_PAST = (NOT_KEPT, NOT_IN_ORDER_LOG, MAYBE_NOT_IN_ORDER_LOG)  # the reasons of gaps of the past
 
 
 class History(Receiving):
@@ -51,6 +57,11 @@ class History(Receiving):
         reading = self.state.reading
         if reading is None:
             return []
+        if reading.stopped is not None:
+            gap = reading.stopped
+            lost = f"{gap.topic} {gap.first}" + (f" to {gap.last}" if gap.last > gap.first else "")
+            at = f"reads history: position {reading.told} of {max(reading.end, reading.read)}"
+            return [f"{at}, and stops at a gap: {lost} will not come ({gap.reason})"]
         if not reading.is_begun:
             waits = "its topics to be joined"
         elif reading.runs:
@@ -84,6 +95,9 @@ class History(Receiving):
             )
             for table in tables:
                 table.pop(topic, None)
+        reading.begun -= topics
+        if reading.stopped is not None and reading.stopped.topic in topics:
+            reading.stopped = None
 
     def _join_in_past(self, reading: Reading, message: Joined) -> None:
         """A topic is joined, perhaps again because its node had forgotten us: it is not opened yet.
@@ -106,6 +120,7 @@ class History(Receiving):
         if record.topic in self.state.holdings and record.position >= reading.told:
             reading.told = record.position
             reading.read_to[record.topic] = record.number
+            reading.begun.add(record.topic)
             if self.state.holdings.keys() <= reading.read_to.keys():
                 reading.read = record.position
 
@@ -115,7 +130,8 @@ class History(Receiving):
         if reading is None:
             return None
         after = reading.told if position is None else min(reading.told, position)
-        return Start(after, dict(reading.wanted) if any(number > 1 for number in reading.wanted.values()) else None)
+        numbers = dict(reading.wanted) if any(number > 1 for number in reading.wanted.values()) else None
+        return Start(after, numbers, reading.start.is_place)
 
     def _compact_past(self, reading: Reading, done: Mapping[Topic, Number] | None, start: Start) -> list[Joined | Done]:
         """The records that follow the beginning of the past in a shortened journal."""
@@ -145,7 +161,8 @@ class History(Receiving):
                 reading.is_asked = True
                 effects.send.append((BROKER, ReadOrder(reading.read, reading.read)))
         elif not reading.runs and self.state.changing is None and not self._lapsed(now):
-            self._tell_lost(reading, effects)
+            if not self._tell_lost(reading, effects):
+                return
             caught_up = self._caught_up(reading)
             effects.persist.extend([caught_up] if self.options.durable else [])
             effects.notify.append(caught_up)
@@ -236,9 +253,9 @@ class History(Receiving):
         while finished < reading.fetched:
             run = runs[finished]
             if run.is_gone:
-                self._tell_past(
-                    Gap(run.topic, run.first, run.last, _why_lost(reading, run.first)), run.position - 1, effects
-                )
+                gap = Gap(run.topic, run.first, run.last, _why_lost(reading, run.first))
+                if not self._tell_gap(reading, gap, run.position - 1, effects):
+                    break
                 reading.told = run.position - 1
             elif not self._tell_run(reading, run, effects):
                 break
@@ -257,6 +274,7 @@ class History(Receiving):
         while number <= last:
             if number in arrived:
                 message = arrived.pop(number)
+                reading.begun.add(topic)
                 if message is not None and message.event is not None:
                     if durable:
                         effects.persist.append(Done(topic, number, position))
@@ -269,7 +287,8 @@ class History(Receiving):
                 while following < gone and following <= last and following not in arrived:
                     following += 1
                 gap = Gap(topic, number, following - 1, NOT_KEPT)
-                self._tell_past(gap, position + following - 1 - number, effects)
+                if not self._tell_gap(reading, gap, position + following - 1 - number, effects):
+                    break
             else:
                 break
             position += following - number
@@ -282,15 +301,26 @@ class History(Receiving):
             run.first, run.position = number, position
         return number > last
 
-    def _tell_past(self, gap: Gap, position: Position, effects: Effects) -> None:
+    def _tell_gap(self, reading: Reading, gap: Gap, position: Position, effects: Effects) -> bool:
+        """Report a gap in its place. False: the subscriber stops there, and the application must decide."""
+        if self._stops_at(reading, gap):
+            before, reading.stopped = reading.stopped, gap
+            if before is None or (before.topic, before.first) != (gap.topic, gap.first):
+                effects.notify.append(Answer(gap.topic, gap.first, "lost", {}))
+            return False
         if self.options.durable:
             effects.persist.append(Done(gap.topic, gap.last, position))
         effects.notify.append(gap)
+        return True
+
+    def _stops_at(self, reading: Reading, gap: Gap) -> bool:
+        """Whether what is missing there is lost for somebody who must not lose anything without a decision."""
+        return self.options.on_lost == "wait" and (reading.start.is_place or gap.topic in reading.begun)
 
     def _ask_for_past(self, effects: Effects) -> None:
         """Nothing came for a while: ask again for what is missing."""
         reading = self.state.reading
-        if reading is None or not reading.is_begun:
+        if reading is None or not reading.is_begun or reading.stopped is not None:
             return
         if not reading.is_moving:
             if reading.is_asked:
@@ -308,10 +338,10 @@ class History(Receiving):
 
     # ── going live ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell_lost(self, reading: Reading, effects: Effects) -> None:
+    def _tell_lost(self, reading: Reading, effects: Effects) -> bool:
         """The log has no later event of a topic whose last ones it should have: they are lost, and nobody said so yet.
 
-        Of a whole log exactly the numbers up to each start were read.
+        Of a whole log exactly the numbers up to each start were read. False: the subscriber stops at one of the gaps.
         """
         for topic, holding in sorted(self.state.holdings.items()):
             known, wanted = reading.read_to.get(topic), reading.wanted.get(topic, 1)
@@ -319,8 +349,11 @@ class History(Receiving):
                 continue  # all of it lies before the beginning
             first = max(wanted, (known or 0) + 1)
             if first <= holding.start:
-                self._tell_past(Gap(topic, first, holding.start, _why_lost(reading, first)), reading.read, effects)
+                gap = Gap(topic, first, holding.start, _why_lost(reading, first))
+                if not self._tell_gap(reading, gap, reading.read, effects):
+                    return False
                 reading.read_to[topic] = holding.start
+        return True
 
     def _caught_up(self, reading: Reading) -> CaughtUp:
         holdings = sorted(self.state.holdings.items())

@@ -242,6 +242,8 @@ class Reading(Struct):
     size: int = 0  # numbers that are fetched and not told
     arrived: dict[Topic, dict[Number, Delivered | None]] = field(default_factory=dict)  # None: a void
     gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
+    begun: set[Topic] = field(default_factory=set)  # something of these was here: what is missing later is lost
+    stopped: Gap | None = None  # it does not go on behind this gap: the application must decide
 
 
 class SubscriberState(Struct):

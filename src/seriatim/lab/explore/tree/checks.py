@@ -14,6 +14,13 @@ from seriatim.protocols.tree.messages import Granted
 from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
 
 
+def _has_stopped_in_past(machine: object) -> bool:
+    """Changes wait for the end of the past, and this waits for a decision of the application (order_checks.py)."""
+    if not isinstance(machine, Subscriber) or machine.state.reading is None:
+        return False
+    return machine.state.reading.stopped is not None
+
+
 class TreeChecks(OrderChecks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
@@ -61,7 +68,7 @@ class TreeChecks(OrderChecks):
             machine = world.machine(address)
             if machine is None:
                 continue
-            if (waiting := world.waiting(address)) > 0:
+            if (waiting := world.waiting(address)) > 0 and not _has_stopped_in_past(machine):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))

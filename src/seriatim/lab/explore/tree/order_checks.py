@@ -16,6 +16,7 @@ from seriatim.model import BROKER, Address, Gap, Node, Notification, Number, Pos
 from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.broker import OrderLogState
 from seriatim.protocols.tree import Subscriber
+from seriatim.protocols.tree.history import LOST_IN_PAST
 from seriatim.protocols.with_broker import Change
 
 ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
@@ -124,11 +125,35 @@ def history_violations(world: Stopped, pasts: Mapping[Address, Change]) -> list[
         if machine is None:
             continue
         reading = machine.state.reading
-        if reading is not None and broker.state.order.end >= reading.end:
+        if reading is not None and reading.stopped is not None:
+            found += _wrongly_stopped(address, machine, reading.stopped, broker.state.order)
+        elif reading is not None and broker.state.order.end >= reading.end:
             found.append(Violation("stuck", f"{address} {'; '.join(machine.explain_past())}"))
+        if machine.options.on_lost == "wait":
+            found += _went_on(world, address, change)
         if reading is None:
             found += _missing(world, address, machine, change, broker.state.order)
     return found
+
+
+def _wrongly_stopped(address: Address, machine: Subscriber, gap: Gap, order: OrderLogState) -> list[Violation]:
+    """It waits for a decision about something that the order log has, or would not have to wait at all."""
+    has = any(each.topic == gap.topic and each.first <= gap.last and each.last >= gap.first for each in order.ranges)
+    if machine.options.on_lost == "wait" and not has:
+        return []
+    return [Violation("stuck", f"{address} {'; '.join(machine.explain_past())}, although nothing is missing there")]
+
+
+def _went_on(world: Stopped, address: Address, change: Change) -> list[Violation]:
+    """A subscriber that must wait for a decision was told of a gap behind its place in the past, and went on."""
+    begun = set(change.add) if change.start is not None and change.start.is_place else set()
+    for each in world.log(address):
+        if type(each) is Notification and each.is_history:
+            begun.add(each.event.topic)
+        elif type(each) is Gap and each.topic in begun and each.reason in LOST_IN_PAST:
+            sentence = f"{address} went on behind a gap of the past: {each.topic} {each.first} to {each.last}"
+            return [Violation("loss", sentence)]
+    return []
 
 
 def _missing(

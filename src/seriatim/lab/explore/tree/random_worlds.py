@@ -66,6 +66,8 @@ def random_world(random: Random, name: str) -> TreeWorld:
         scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 8 if busy else 5))
     options = _with_history(scripts, subscribers, options, name)
     is_cut = _cut_order(scripts, options, name)
+    if is_cut and Random(f"lost {name}").random() < 0.5:
+        options = structs.replace(options, on_lost="skip")
     _move_topics(scripts, tree, topics, name)
     patient = frozenset(client for client in scripts if random.random() < 0.5)
     budgets = _copies(_budgets(random, tree, options, subscribers, publishers), options, name)
@@ -233,7 +235,9 @@ def _with_history(
     for subscriber in subscribers:
         first = scripts[subscriber][0]
         if isinstance(first, Change) and random.random() < 0.5:
-            scripts[subscriber][0] = structs.replace(first, start=_start(random, sorted(first.add)))
+            is_place = Random(f"place {subscriber} {name}").random() < 0.5
+            start = structs.replace(_start(random, sorted(first.add)), is_place=is_place)
+            scripts[subscriber][0] = structs.replace(first, start=start)
     return structs.replace(options, history_window=random.choice([1, 2, 3, 5]))
 
 

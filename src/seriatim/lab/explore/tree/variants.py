@@ -261,7 +261,13 @@ breaks(
     "no-lost-told",
     "who reads the past is not told what a cut order log lacks",
     "subscriber",
-    _tell_lost=gives(None),
+    _tell_lost=gives(True),
+)
+breaks(
+    "no-stop-in-past",
+    "who must not lose anything goes on behind a gap of the past",
+    "subscriber",
+    _stops_at=gives(False),
 )
 breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
 breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", compare_broker=gives(None))
