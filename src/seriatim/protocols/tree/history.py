@@ -288,7 +288,7 @@ class History(Receiving):
         effects.notify.append(gap)
 
     def _ask_for_past(self, effects: Effects) -> None:
-        """Nothing came for a while: ask again for what is missing."""
+        """Ask again for what is missing, after nothing came for a while."""
         reading = self.state.reading
         if reading is None or not reading.is_begun:
             return
