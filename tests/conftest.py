@@ -19,12 +19,47 @@ settings.load_profile("seriatim")
 # may not.
 LONG_S = 1_200.0
 SPARK_S = 600.0  # the first one starts Spark; an audit of five rows is a hundred small queries
+PROCESSES_S = 300.0  # a cluster of processes, one after the other or under load, with faults that last seconds
+INTERLEAVINGS_S = 180.0  # every interleaving of a small world, and nothing waits
 LIMITS_S = {
-    "tests/faults/": 300.0,  # a cluster of processes under load, with faults that last seconds
-    "tests/cli/": 300.0,  # processes, one after the other
-    "tests/demo/": 300.0,
+    **dict.fromkeys(
+        (
+            "tests/cli/test_backup.py",
+            "tests/cli/test_broker.py",
+            "tests/cli/test_cluster.py",
+            "tests/cli/test_live.py",
+            "tests/cli/test_moving.py",
+            "tests/cli/test_nodes.py",
+            "tests/cli/test_order.py",
+            "tests/cli/test_peer.py",
+            "tests/cli/test_piped.py",
+            "tests/demo/test_live.py",
+            "tests/faults/test_launch.py",
+            "tests/faults/test_moves.py",
+            "tests/faults/test_nodes.py",
+            "tests/faults/test_refusals.py",
+            "tests/faults/test_rows.py",
+            "tests/faults/test_soak.py",
+            "tests/faults/test_standby_faults.py",
+            "tests/faults/test_ticket_faults.py",
+            "tests/faults/test_tree_faults.py",
+        ),
+        PROCESSES_S,
+    ),
+    **dict.fromkeys(
+        (
+            "tests/lab/explore/test_atoms.py",
+            "tests/lab/explore/test_cli.py",
+            "tests/lab/explore/test_overlay.py",
+            "tests/lab/explore/test_swarm.py",
+            "tests/lab/explore/test_variants.py",
+            "tests/lab/explore/test_vcube.py",
+            "tests/lab/explore/test_vcube_variants.py",
+            "tests/lab/explore/test_worlds.py",
+        ),
+        INTERLEAVINGS_S,
+    ),
     "tests/client/test_fork.py": 180.0,  # forks, and the processes that they start
-    "tests/lab/explore/": 180.0,  # every interleaving of a small world, and nothing waits
     "tests/brokers/nats/test_cluster.py": 180.0,  # three servers die, and replicas catch up
     "tests/brokers/nats/journal/test_cluster.py": 180.0,
     "tests/live/overlay/test_processes.py": 180.0,
@@ -89,7 +124,7 @@ def limit_of(item: pytest.Item) -> float | None:
         return LONG_S
     if "spark" in getattr(item, "fixturenames", ()):
         return SPARK_S
-    return next((limit_s for folder, limit_s in LIMITS_S.items() if file_of(item).startswith(folder)), None)
+    return LIMITS_S.get(file_of(item))
 
 
 def place_of(file: str) -> int:

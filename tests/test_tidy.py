@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LIMITS_S
+
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "seriatim"
 TESTS = REPOSITORY / "tests"
@@ -80,6 +82,23 @@ ODD_PHRASES = re.compile(
     r"|\bin vain\b|\bof before\b|\bin nobody's way\b|\bleft in peace\b|\bin good order\b|\bgood to go on\b",
     re.IGNORECASE,
 )
+
+# One class name for several things is a riddle; a message that every protocol has is not.
+CLASSES_OF_ONE_NAME = 3
+IN_EVERY_PROTOCOL = {"Publish": "the command to publish, in each protocol's own messages"}
+
+# `-> Any` hides a type from all callers. It is for values whose type nobody here can say.
+RETURNS_ANY = {
+    "audit/fitting.py": "the value of a field, of the type that the field has",
+    "cli/__init__.py": "as click has it",
+    "cli/common.py": "as click has it",
+    "client/sync.py": "a facade: what the wrapped object returns",
+    "demo/spark.py": "a session of Spark, which only the pipeline imports",
+    "lab/explore/engine/checks.py": "a machine of any world, to look at",
+    "lab/explore/engine/run.py": "a machine of any world, to look at",
+    "pipeline/spark/files.py": "an object of the JVM",
+    "runtime/tables.py": "a value of the type that an annotation says",
+}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PROTOCOLS = sorted(
@@ -264,6 +283,75 @@ def test_file_is_readable_in_one_sitting(path: Path) -> None:
     assert lines <= LINES_MAX, f"{path} has {lines} lines; more than {LINES_MAX} are hard to read at once: split it"
 
 
+def test_a_class_name_stands_for_few_things() -> None:
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        place = path.relative_to(PACKAGE).as_posix()
+        if folder_of(path) == "lab":
+            continue
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and node.name not in IN_EVERY_PROTOCOL:
+                found.setdefault(node.name, []).append(f"{place}:{node.lineno}")
+    many = {name: places for name, places in found.items() if len(places) > CLASSES_OF_ONE_NAME}
+    assert not many, f"give each its own name: {many}"
+
+
+@cache
+def machines() -> set[str]:
+    """The names of all classes of protocols that take steps, and of those that inherit from one."""
+    classes = [
+        (node, {ast.unparse(base).partition("[")[0] for base in node.bases})
+        for path in sorted((PACKAGE / "protocols").rglob("*.py"))
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    found = {
+        node.name
+        for node, _ in classes
+        if any(isinstance(each, ast.FunctionDef) and each.name == "step" for each in node.body)
+    }
+    while more := {node.name for node, bases in classes if bases & found} - found:
+        found |= more
+    return found
+
+
+@each([path for path in MODULES if folder_of(path) == "client"])
+def test_clients_do_not_ask_which_machine_they_have(path: Path) -> None:
+    assert {"Subscriber", "Publisher", "LinkedPeer", "AtomsSubscriber"} <= machines()
+    for node in ast.walk(parse(path)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)} & machines()
+            assert not asked, f"{path}:{node.lineno}: asks for {', '.join(asked)}; give the machines a common method"
+
+
+@each_module
+def test_functions_say_what_they_return(path: Path) -> None:
+    if path.relative_to(PACKAGE).as_posix() in RETURNS_ANY:
+        return
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            is_any = ast.unparse(node.returns).strip("'") in ("Any", "typing.Any")
+            assert not is_any, f"{path}:{node.lineno}: {node.name} returns Any; say what, or why not: RETURNS_ANY"
+
+
+def test_exceptions_to_typed_returns_are_needed() -> None:
+    unneeded = [
+        place
+        for place in RETURNS_ANY
+        if not any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.returns is not None
+            and ast.unparse(node.returns) == "Any"
+            for node in ast.walk(parse(PACKAGE / place))
+        )
+    ]
+    assert not unneeded, f"remove from RETURNS_ANY: {', '.join(unneeded)}"
+
+
 @each_module
 def test_errors_are_caught_by_name(path: Path) -> None:
     for node in ast.walk(parse(path)):
@@ -340,13 +428,23 @@ OWN_LOOPS = {
 }
 
 
+# A broker made for the tests, which polls a file as its real one would.
+POLLS = {"brokers/sqlite/broker.py"}
+
+
 @each_test
 def test_tests_wait_for_something_and_not_for_a_time(path: Path) -> None:
-    if path.name != "waiting.py":
+    if path.name != "waiting.py" and path.relative_to(TESTS).as_posix() not in POLLS:
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "time.sleep", "sleep"):
-                fixed = isinstance(node.args[0], ast.Constant) and node.args[0].value != 0
-                assert not fixed, f"{path}:{node.lineno}: wait until something is so: tests/waiting.py"
+                time = node.args[0]
+                is_number = isinstance(time, ast.Constant) and time.value != 0
+                is_constant = (
+                    isinstance(time, ast.Name | ast.Attribute) and ast.unparse(time).rpartition(".")[2].isupper()
+                )
+                assert not (is_number or is_constant), (
+                    f"{path}:{node.lineno}: wait until something is so: tests/waiting.py"
+                )
 
 
 @each_test
@@ -355,3 +453,8 @@ def test_tests_are_coroutines_and_run_no_loop(path: Path) -> None:
         for node in ast.walk(parse(path)):
             starts = isinstance(node, ast.Attribute) and ast.unparse(node) in ("asyncio.run", "asyncio.Runner")
             assert not starts, f"{path}:{getattr(node, 'lineno', 0)}: write `async def test_…` instead"
+
+
+def test_limits_of_time_name_files_that_exist() -> None:
+    missing = [name for name in LIMITS_S if not (REPOSITORY / name).is_file()]
+    assert not missing, f"remove from LIMITS_S in conftest.py: {', '.join(missing)}"

@@ -10,7 +10,7 @@ The names below are imported when they are first used, so that `import seriatim`
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seriatim.client import (
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'seriatim' has no attribute {name!r}")
     client = import_module("seriatim.client")

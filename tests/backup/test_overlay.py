@@ -8,13 +8,13 @@ from msgspec import structs
 from seriatim.backup.making import Made, make
 from seriatim.backup.manifest import read_manifest
 from seriatim.backup.restoring import judged, put_back
-from seriatim.cli.backups import Place, sources_of, targets_of
+from seriatim.cli.backups import ClusterAccess, sources_of, targets_of
 from seriatim.model import InputError, RequestRefused
 from tests.live.overlay.world import brokers, bus_of, write_overlay
 
 
-def place_of(path: Path) -> Place:
-    return Place.of(path, None, None, offline=False, timeout_s=1.0)
+def place_of(path: Path) -> ClusterAccess:
+    return ClusterAccess.of(path, None, None, offline=False, timeout_s=1.0)
 
 
 async def backed_up(path: Path, to: Path, *names: str) -> Made:

@@ -10,19 +10,19 @@ from seriatim.backup.making import Made, make
 from seriatim.backup.manifest import read_manifest
 from seriatim.backup.restoring import PutBack, judged, put_back
 from seriatim.brokers import Broker
-from seriatim.cli.backups import Place, sources_of, targets_of
+from seriatim.cli.backups import ClusterAccess, sources_of, targets_of
 from seriatim.live.server import broker_options
 
 
-def place_of(config: Any) -> Place:
+def place_of(config: Any) -> ClusterAccess:
     """Where a cluster is, as the commands know it."""
-    return Place(
+    return ClusterAccess(
         cluster=config.cluster, url=config.broker, options=broker_options(config), timeout_s=60.0, config=config
     )
 
 
 @asynccontextmanager
-async def broker_of(place: Place) -> AsyncIterator[Broker]:
+async def broker_of(place: ClusterAccess) -> AsyncIterator[Broker]:
     async with place.opened(is_needed=True) as broker:
         assert broker is not None
         yield broker

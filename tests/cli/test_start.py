@@ -38,7 +38,7 @@ def test_seek_needs_a_durable_subscriber_and_a_place() -> None:
 
 
 async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
-    async def events() -> AsyncIterator[object]:
+    async def events() -> AsyncIterator[Gap]:
         yield Gap("orders", 1, 300, "the order log does not have it")
         yield Gap("prices", 7, 7, "the log no longer has it")
 

@@ -79,7 +79,8 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
 
 
 def _subscription_key(row: Subscription) -> tuple[str, Topic, int, Number, Number, Number]:
-    """By subscriber, topic and time, whatever the order of the rows; what is not known comes first."""
+    """Sort subscriptions by subscriber, topic and time, so that the order of the rows does not matter; unknown times
+    come first."""
     until, start, end = (-1 if value is None else value for value in (row.until, row.start, row.end))
     return (row.subscriber, row.topic, row.since, until, start, end)
 

@@ -72,7 +72,8 @@ class Evidence:
         return next(row for row in self.sequences[subscriber] if row.event_id == event_id)
 
     def _take_publications(self, publications: Iterable[Publication]) -> None:
-        """By id, whatever the order of the rows; of several that share an id the smallest stands for it."""
+        """Keep publications by id, independently of the order of the rows. Of several with one id the smallest is
+        kept."""
         others: dict[str, list[Publication]] = {}
         for publication in sorted(publications, key=attrgetter("event_id")):
             first = self.published.setdefault(publication.event_id, publication)

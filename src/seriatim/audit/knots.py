@@ -18,7 +18,7 @@ CYCLE_STEPS = 2_000_000  # ids visited in search of a knot's shortest cycle; aft
 
 
 def restrict(sequences: Seen[Node], events: Collection[Node]) -> Seen[Node]:
-    """The same sequences with only these events (give a set), without the subscribers that saw none of them."""
+    """Keep only these events (give a set) in each sequence, and only the subscribers that saw one of them."""
     inside = {name: [event for event in sequence if event in events] for name, sequence in sequences.items()}
     return {name: sequence for name, sequence in inside.items() if sequence}
 

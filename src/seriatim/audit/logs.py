@@ -68,7 +68,7 @@ def table_for_spark(path: Path | str) -> Path | None:
 
 
 def _is_table(path: Path, names: Container[str]) -> bool:
-    """By its name and format: people keep other files beside their logs."""
+    """Whether a file is a table, by its name and format: people keep other files beside their logs."""
     return path.name.partition(".")[0] in names and (path.is_dir() or format_of(path) is not None)
 
 

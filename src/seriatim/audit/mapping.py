@@ -115,7 +115,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         return {name: self.columns_of(name) for name in fields if not are_all or self._has(name, known)}
 
     def sources_of(self, table: str, known: Sequence[str], where: str, are_all: bool) -> dict[str, tuple[str, ...]]:
-        """The same of any table. Only deliveries may be mapped."""
+        """The columns that each field of a table is read from. Only the columns of deliveries can be mapped."""
         if table == "deliveries":
             return self.sources(known, where, are_all)
         check_columns(table, known, where)

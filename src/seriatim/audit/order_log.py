@@ -97,7 +97,7 @@ class OrderLog:
 
 
 def placement_key(row: Placement) -> tuple[Position, Topic, Number, Number]:
-    """In the order of positions, whatever the order of the rows."""
+    """Sort placements by position, independently of the order of the rows."""
     return row.position, row.topic, row.first, row.last
 
 

@@ -136,7 +136,7 @@ class Findings:
         self.show(Anomaly(name, sentence, witness))
 
     def show(self, anomaly: Anomaly) -> None:
-        """The same of one that is already made."""
+        """Show an anomaly that is made already."""
         self._shown[anomaly.name] += 1
         self.anomalies.append(anomaly)
 

@@ -187,7 +187,7 @@ def half_character(where: str, line: str) -> LogError:
 
 
 def not_json_lines(where: str) -> LogError:
-    """Nothing in it is a row."""
+    """The error for a file of which none of the first lines is a JSON object."""
     what = f"not JSON lines: none of its first {HEAD:,} lines is a JSON object with fields"
     return LogError(where, what, "write one JSON object per line")
 

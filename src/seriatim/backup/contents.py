@@ -1,6 +1,6 @@
 """The contents of a copied journal: every record is decoded, and its machine is rebuilt from them."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -9,6 +9,8 @@ from seriatim.client.tree.durable import Past, read_past
 from seriatim.model import InputError
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.runtime import Recovered
+
+_Founded = TypeVar("_Founded")
 
 
 class Contents(Struct):
@@ -55,8 +57,8 @@ def _broker(name: str, recovered: Recovered) -> Contents:
     then = _founded(name, content.founded)
     _check_name(name, then.place.name)
     names = ("held_max", "subscriptions_max", "advertisements_max", "turned_max")
-    bounds: Any = dict(zip(names, then.bounds, strict=False))
-    machine = rebuild(then.place, OverlayOptions(order=then.order, early=then.early, **bounds), recovered).machine
+    options: Any = {"order": then.order, "early": then.early, **dict(zip(names, then.bounds, strict=False))}
+    machine = rebuild(then.place, OverlayOptions(**options), recovered).machine
     return Contents(machine.state.epoch - 1, len(content.records))
 
 
@@ -69,7 +71,7 @@ def _durable(name: str, recovered: Recovered) -> Contents:
 _READERS = {"tree": _node, "atoms": _station, "overlay": _broker, "durable": _durable}
 
 
-def _founded(name: str, founded: Any) -> Any:
+def _founded(name: str, founded: _Founded | None) -> _Founded:
     if founded is None:
         raise InputError(name, "its journal is empty", "copy it when it has run")
     return founded

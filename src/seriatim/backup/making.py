@@ -129,7 +129,7 @@ async def _copy(source: Source, folder: Path, broker: Broker | None) -> tuple[Ke
 
 
 async def _holder(source: Source, broker: Broker | None) -> str:
-    """Who has a journal on the broker, as far as it is known."""
+    """The process that has this journal, if the broker knows it."""
     found = await runs(broker, kind_of(source.system), source.name) if broker is not None else None
     return found.where if found is not None else ""
 

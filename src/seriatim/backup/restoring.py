@@ -127,7 +127,8 @@ def _check_parts(folder: Path, manifest: Manifest) -> None:
 
 
 async def _put_parts(broker: Broker, folder: Path, kept: list[KeptPart]) -> tuple[list[str], list[str]]:
-    """In the order of the backup. Returns the names of those that were put back, and of those that were there."""
+    """Put the parts back in the order of the backup. Returns the names of those put back, and of those already
+    there."""
     copies = required(broker.copies, "--streams", "takes no copies", "restore journals only")
     there = [each.part.name for each in kept if await _is_part_there(copies, each)]
     put = [each for each in kept if each.part.name not in there]

@@ -34,7 +34,8 @@ class Stream(Struct, frozen=True):
 
 
 class Messages(Struct):
-    """Some messages of a stream as columns, in the order of their positions; the same index is the same message."""
+    """Messages of a stream as columns, in the order of their positions. An index is the same message in every
+    column."""
 
     positions: list[int] = field(default_factory=list)
     subjects: list[bytes] = field(default_factory=list)
@@ -83,7 +84,7 @@ class BulkReader(Protocol):
         """The cluster's name."""
 
     def catalogue(self, topics: str = "") -> Catalogue:
-        """Which streams there are. `topics`: names that may be in streams of somebody else."""
+        """List the streams. `topics`: names that may be in streams of somebody else."""
 
     def read(self, stream: Stream, first: int, last: int) -> Iterator[Messages]:
         """The messages at these positions, each once, and the holes between them."""

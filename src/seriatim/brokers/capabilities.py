@@ -145,7 +145,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Copies(Protocol):
-    """All that a broker keeps of a cluster, to be copied and put back as it was."""
+    """Copies everything that a broker keeps of a cluster, and puts it back as it was."""
 
     async def parts(self) -> list[Part]:
         """Everything there is, in the order in which it is to be put back: until all is there, no node acts.
@@ -183,12 +183,13 @@ class OrderLog(Protocol):
     """The order of all events of a cluster with global order, as the root has written it."""
 
     async def bounds(self) -> OrderBounds | None:
-        """What it holds. None: it is empty, or nobody has written one."""
+        """The first and last position of the log. None: it is empty, or does not exist."""
 
     async def read(self, after: Position, ranges_max: int = 1_000) -> OrderRead:
-        """At most so many ranges behind position `after`; none, if that is the end.
+        """Return at most `ranges_max` ranges behind position `after`; none at the end.
 
-        The answer's own `after` is later if retention has removed what follows. InputError: there is no such position.
+        The `after` of the answer is later if retention has removed the ranges in between. InputError: there is no such
+        position.
         """
 
     async def position_at(self, moment: datetime) -> Position:
@@ -314,7 +315,7 @@ class BrokerServer(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The id of the server's process."""
 
     @property
     def running(self) -> bool:

@@ -330,3 +330,11 @@ class Kind:
     def server(self, folder: Path, port: int = 0, *, config: str = "") -> BrokerServer | None:
         """A server of our own, to be launched. It ends with this process. InputError: it is not installed."""
         return None
+
+    def how_to_empty(self) -> str:
+        """A sentence for operators: how to delete the events of one topic where topics share a log."""
+        return "delete its events with the tools of the broker"
+
+    def how_to_delete(self, stream: str) -> str:
+        """A sentence for operators: how to delete a log that Seriatim has not made."""
+        return f"delete {stream} first, with the tools of the broker"

@@ -117,7 +117,7 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **more: Any,
     ) -> Any:
-        """As click does it, but with --json every error is JSON, also errors that click finds."""
+        """Run the group as click does. With --json every error is printed as JSON, also those that click finds."""
         words = sys.argv[1:] if args is None else args
         if not standalone_mode or "--json" not in words[: words.index("--") if "--" in words else None]:
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **more)
@@ -132,7 +132,7 @@ class LazyGroup(click.Group):
             code = error.exit_code
         sys.exit(code if isinstance(code, int) else 0)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

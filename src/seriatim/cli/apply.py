@@ -105,7 +105,7 @@ class Steps(Struct):
 
 
 class Done(Struct):
-    """What was done."""
+    """What `apply` has done so far."""
 
     changes: list[Change] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)

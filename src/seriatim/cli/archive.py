@@ -142,11 +142,13 @@ def _told_to_end() -> Callable[[], bool]:
     default=3600.0,
     help="Seconds for which replaced files are kept, for jobs that are reading them.",
 )
-@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes of a large file.")
+@click.option(
+    "--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Size of the files to make, in megabytes."
+)
 @spark_options
 @json_option
 def compact_command(uri: str, grace_s: float, file_mb: int, as_json: bool, **options: Any) -> None:
-    """Make few large files of many small ones. Others may read and write the archive meanwhile."""
+    """Combine many small files into few large ones. Others may read and write the archive meanwhile."""
     with session_of(options, "archive compact") as spark:
         from seriatim.pipeline.archive import compact
 

@@ -10,7 +10,7 @@ from seriatim.backup.judging import GOOD, Verdict
 from seriatim.backup.making import Made, make
 from seriatim.backup.manifest import KeptJournal, Manifest, read_manifest
 from seriatim.backup.restoring import judged
-from seriatim.cli.backups import Place, journals_option, place_options, sources_of
+from seriatim.cli.backups import BackupOptions, ClusterAccess, backup_options, sources_of
 from seriatim.cli.common import json_option, many, notice, run_until_interrupted, show_json
 from seriatim.cli.status import _bytes as in_bytes
 from seriatim.model import InputError
@@ -21,34 +21,13 @@ EXIT_BAD, EXIT_UNKNOWN = 1, 3
 @click.command
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Make the backup here: a new folder.")
 @click.option("--check", type=click.Path(path_type=Path), metavar="DIR", help="Say what this backup is good for.")
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="NAME",
-    help="Copy this node's journal; may be repeated. [default: all on this machine]",
+@backup_options(
+    of_nodes="Copy this node's journal; may be repeated. [default: all on this machine]",
+    of_durables="Copy this durable subscription's journal.",
+    of_streams="Also copy all that the broker keeps; stop all nodes first.",
 )
-@click.option("--durable", "durables", multiple=True, metavar="NAME", help="Copy this durable subscription's journal.")
-@journals_option
-@click.option(
-    "--streams", "with_streams", is_flag=True, help="Also copy all that the broker keeps; stop all nodes first."
-)
-@place_options
 @json_option
-def command(
-    to: Path | None,
-    check: Path | None,
-    nodes: tuple[str, ...],
-    durables: tuple[str, ...],
-    journals: str | None,
-    with_streams: bool,
-    config: Path | None,
-    url: str | None,
-    cluster: str | None,
-    offline: bool,
-    timeout_s: float,
-    as_json: bool,
-) -> None:
+def command(to: Path | None, check: Path | None, options: BackupOptions, as_json: bool) -> None:
     """Copy journals, and say whether the copies may be used.
 
     --to copies the journals of the nodes of cluster.toml (or of the brokers of overlay.toml) that are on this machine,
@@ -81,22 +60,21 @@ def command(
     """
     if (to is None) == (check is None):
         raise InputError("--to, --check", "one of both is needed", "make a backup, or check one")
-    place = Place.of(config, url, cluster, offline, timeout_s)
+    place = options.access
     if check is not None:
-        if nodes or durables or journals or with_streams:
+        if options.nodes or options.durables or options.journals or options.with_streams:
             raise InputError("--check", "it checks the whole backup", "leave out the options that say what to copy")
         sys.exit(_check(check, place, as_json))
     assert to is not None, "checked above"
-    made = run_until_interrupted(lambda: _make(place, to, nodes, durables, journals, with_streams))
+    made = run_until_interrupted(lambda: _make(place, to, options))
     manifest = made.manifest
     for kept, verdict in zip(manifest.journals, made.verdicts, strict=True):
         _show(kept, verdict, as_json)
     _show_rest(manifest, as_json, to)
 
 
-async def _make(
-    place: Place, to: Path, nodes: tuple[str, ...], durables: tuple[str, ...], journals: str | None, with_streams: bool
-) -> Made:
+async def _make(place: ClusterAccess, to: Path, options: BackupOptions) -> Made:
+    nodes, durables, journals, with_streams, *_ = options
     async with place.opened(is_needed=with_streams) as broker:
         sources, away = await sources_of(place, broker, nodes, durables, journals, everything=with_streams)
         for text in away:
@@ -114,7 +92,7 @@ async def _make(
         )
 
 
-def _check(folder: Path, place: Place, as_json: bool) -> int:
+def _check(folder: Path, place: ClusterAccess, as_json: bool) -> int:
     manifest = read_manifest(folder)
     place.must_be_of(manifest)
 

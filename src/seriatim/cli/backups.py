@@ -2,8 +2,9 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec import Struct
@@ -57,7 +58,49 @@ journals_option = click.option(
 )
 
 
-class Place(Struct, kw_only=True):
+class BackupOptions(NamedTuple):
+    """The options that `backup` and `restore` share: which journals are meant, and where the cluster is."""
+
+    nodes: tuple[str, ...]
+    durables: tuple[str, ...]
+    journals: str | None
+    with_streams: bool
+    config: Path | None
+    url: str | None
+    cluster: str | None
+    offline: bool
+    timeout_s: float
+
+    @property
+    def access(self) -> "ClusterAccess":
+        """InputError: the cluster's file cannot be used."""
+        return ClusterAccess.of(self.config, self.url, self.cluster, self.offline, self.timeout_s)
+
+
+def backup_options(
+    *, of_nodes: str, of_durables: str, of_streams: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the shared options, with these help texts; the command gets them as one `options`."""
+    add = add_options(
+        click.option("--node", "nodes", multiple=True, metavar="NAME", help=of_nodes),
+        click.option("--durable", "durables", multiple=True, metavar="NAME", help=of_durables),
+        journals_option,
+        click.option("--streams", "with_streams", is_flag=True, help=of_streams),
+        place_options,
+    )
+
+    def added(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def call(**given: Any) -> None:
+            options = BackupOptions(**{name: given.pop(name) for name in BackupOptions._fields})
+            function(options=options, **given)
+
+        return add(call)
+
+    return added
+
+
+class ClusterAccess(Struct, kw_only=True):
     """Where the cluster is: its broker and its file, as far as they were given."""
 
     cluster: str
@@ -71,7 +114,9 @@ class Place(Struct, kw_only=True):
     not_asked: str = ""
 
     @classmethod
-    def of(cls, path: Path | None, url: str | None, cluster: str | None, offline: bool, timeout_s: float) -> "Place":
+    def of(
+        cls, path: Path | None, url: str | None, cluster: str | None, offline: bool, timeout_s: float
+    ) -> "ClusterAccess":
         """InputError: the file cannot be used."""
         not_asked = "no broker was to be asked (--offline)" if offline else ""
         if path is None:
@@ -162,7 +207,7 @@ class Place(Struct, kw_only=True):
 
 
 async def sources_of(
-    place: Place,
+    place: ClusterAccess,
     broker: Broker | None,
     nodes: tuple[str, ...],
     durables: tuple[str, ...],
@@ -202,7 +247,7 @@ def _chosen(config: ClusterConfig, nodes: tuple[str, ...]) -> list[Node]:
 
 
 async def _of_node(config: ClusterConfig, broker: Broker | None, node: Node) -> Source | str:
-    """Its journal, or why it cannot be copied here."""
+    """Where the journal of a node is, or a sentence that says why it cannot be copied here."""
     folder = config.journal_folder(node)
     if folder is not None:
         if not has_journal(folder):
@@ -240,7 +285,7 @@ def _of_overlay(overlay: "OverlayConfig", nodes: tuple[str, ...]) -> list[Source
 
 
 def targets_of(
-    place: Place,
+    place: ClusterAccess,
     broker: Broker | None,
     manifest: Manifest,
     nodes: tuple[str, ...],
@@ -276,7 +321,7 @@ def _in_backup(manifest: Manifest, nodes: tuple[str, ...], durables: tuple[str, 
     return found if wanted else list(manifest.journals)
 
 
-def _target(place: Place, broker: Broker | None, kept: KeptJournal, journals: str | None) -> Target:
+def _target(place: ClusterAccess, broker: Broker | None, kept: KeptJournal, journals: str | None) -> Target:
     if kept.system == "durable":
         folder, journal = place.durable(broker, kept.name, journals)
         return Target(kept=kept, folder=folder, journal=journal)

@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 
 from seriatim.brokers.capabilities import required
-from seriatim.brokers.urls import kind_of, shown
-from seriatim.cli.cluster import Cluster
-from seriatim.cli.common import check_outlives, is_direct
-from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut
+from seriatim.cli.cluster import Cluster, RootQuestions, check_keeps
+from seriatim.model import InputError, Node, RequestRefused, TimedOut
 from seriatim.server.changing import (
     AskLayout,
     LayoutAnswer,
@@ -24,10 +22,9 @@ from seriatim.server.changing import (
 )
 from seriatim.server.description import ClusterDescription
 from seriatim.server.layout import Change
-from seriatim.server.moving import admin_subject
 from seriatim.server.status import WaitingNode, node_subject
 
-ANSWER_S = 2.0  # one answer of the root; then it is asked again
+ANSWER_S = 2.0  # one answer of a process that waits
 LOOK_S = 0.05
 LOOK_S_MAX = 0.5
 UNDO_S = 5.0  # how long a change that took too long may take to be undone
@@ -47,6 +44,7 @@ class Changer:
         self.description = cluster.description
         self.tree = cluster.description.tree
         self._requests = required(cluster.requests, "url", "has no request and reply", "use a broker that has them")
+        self._root = RootQuestions(cluster, "start it, and ask again", LOOK_S)
 
     async def change(
         self,
@@ -94,11 +92,11 @@ class Changer:
         return answer.made
 
     async def facts(self, timeout_s: float) -> LayoutAnswer:
-        """What the root says of the layout now."""
+        """Ask the root about the layout as it is now."""
         return await self._ask(AskLayout(), time.monotonic() + timeout_s)
 
     async def waiting(self, node: Node) -> WaitingNode | None:
-        """What a process says that waits to run this node. None: there is none."""
+        """Ask the process that waits to run this node how it is. None: no process waits."""
         subject = node_subject(self.description.cluster, "waiting", node)
         data = await self._requests.request(subject, b"", ANSWER_S)
         return msgspec.json.decode(data, type=WaitingNode) if data is not None else None
@@ -106,7 +104,7 @@ class Changer:
     async def await_process(
         self, node: Node, timeout_s: float, on_waiting: Callable[[], None] = lambda: None
     ) -> WaitingNode | None:
-        """The same, and wait until there is one. None: the time is over."""
+        """Wait until a process waits to run this node, and return what it says. None: none came in time."""
         deadline_s, is_told = time.monotonic() + timeout_s, False
         while (found := await self.waiting(node)) is None and time.monotonic() < deadline_s:
             if not is_told:
@@ -116,35 +114,19 @@ class Changer:
         return found
 
     async def _ask(self, question: LayoutQuestion, deadline_s: float) -> LayoutAnswer:
-        """Ask until the root answers: it may just be starting, or be taken over by its standby."""
-        body = msgspec.json.encode(question)
-        subject = admin_subject(self.description.cluster, self.tree.root)
-        while True:
-            left_s = deadline_s - time.monotonic()
-            data = await self._requests.request(subject, body, max(0.1, min(ANSWER_S, left_s)))
-            if data is not None:
-                answer = decode_layout_answer(data)
-                if answer.refused:
-                    raise RequestRefused(f"the root {self.tree.root} refused: {answer.refused}")
-                return answer
-            if time.monotonic() > deadline_s:
-                fix = "start it, and ask again"
-                raise ConnectionFailed(f"the root {self.tree.root} does not answer on {subject}; {fix}")
-            await asyncio.sleep(LOOK_S)
+        return await self._root.ask(question, decode_layout_answer, deadline_s)
 
 
 # ── what is refused before anything changes ───────────────────────────────────────────────────────────────────────
 
 
 def check_changes(url: str) -> None:
-    """InputError: nodes do not come and go there."""
-    if is_direct(url):
-        problem = "peers and brokers of an overlay are listed in their file, and do not change while they run"
-        raise InputError("--url", problem, "use the URL of a broker")
-    check_outlives(url, "--url")
-    if kind_of(url).lossy:
-        problem = f"{shown(url)} has no place where a layout is registered, so nodes do not change while they run"
-        raise InputError("--url", problem, "use nats:// with JetStream")
+    """InputError: on such a broker nodes cannot be added or removed."""
+    check_keeps(
+        url,
+        if_direct="peers and brokers of an overlay are listed in their file, and do not change while they run",
+        if_lossy="has no place where a layout is registered, so nodes do not change while they run",
+    )
 
 
 def check_tree(description: ClusterDescription) -> None:

@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 def add_options(*each: Callable[[Any], Any]) -> Callable[[_Function], _Function]:
     """A decorator that adds these options, in this order."""
 
-    def add(function: Any) -> Any:
+    def add(function: _Function) -> _Function:
         for option in reversed(each):
             function = option(function)
         return function
@@ -269,6 +269,21 @@ def show_json(value: object) -> None:
     click.echo(as_json_line(value))
 
 
+def show_rows(
+    found: Iterable[_Result],
+    headings: Sequence[str],
+    cells: Callable[[_Result], Sequence[str]],
+    as_dict: Callable[[_Result], Mapping[str, object]],
+    as_json: bool,
+) -> None:
+    """Print a table, or with --json one line for each row."""
+    if as_json:
+        for each in found:
+            show_json(as_dict(each))
+    else:
+        click.echo(table(headings, [cells(each) for each in found]))
+
+
 def notice(text: str) -> None:
     """Print a remark on stderr, as JSON if the command was given --json."""
     context = click.get_current_context(silent=True)
@@ -361,7 +376,7 @@ def run_until_interrupted(
 
 
 def run_service(work: Callable[[], Coroutine[Any, Any, None]], at_once: Callable[[], object] | None = None) -> None:
-    """The same for a service. It runs until a signal ends it, without a KeyboardInterrupt."""
+    """Run a service until a signal ends it. Unlike `run_until_interrupted`, it raises no KeyboardInterrupt."""
 
     async def watched() -> None:
         beats = asyncio.create_task(beat_forever())

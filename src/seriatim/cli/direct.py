@@ -16,7 +16,7 @@ Name: TypeAlias = int | str  # the id of a peer, the name of a broker
 Addresses: TypeAlias = dict[Name, str]
 
 
-class Answer(NamedTuple):
+class ProcessAnswer(NamedTuple):
     """The report of one process; or in `report` a sentence that says why there is none."""
 
     name: Name
@@ -24,27 +24,27 @@ class Answer(NamedTuple):
     report: Any
 
 
-def ask_processes(url: str, files: Files, timeout_s: float) -> "tuple[Kind, list[Answer]]":
+def ask_processes(url: str, files: Files, timeout_s: float) -> "tuple[Kind, list[ProcessAnswer]]":
     """Ask all processes that the URL leads to. Files given as options take precedence, as in `connect`."""
     kind = KINDS[url.partition(":")[0]]
     given = load_security(files) if any(files.values()) else None
 
-    async def ask() -> list[Answer]:
+    async def ask() -> list[ProcessAnswer]:
         addresses, security = await kind.find(url, given, timeout_s)
         return list(await asyncio.gather(*(_ask(kind, *each, security, timeout_s) for each in addresses.items())))
 
     return kind, run_until_interrupted(ask)
 
 
-async def _ask(kind: "Kind", name: Name, address: str, security: SecurityOptions, timeout_s: float) -> Answer:
+async def _ask(kind: "Kind", name: Name, address: str, security: SecurityOptions, timeout_s: float) -> ProcessAnswer:
     try:
         report = await kind.observe(address, security, timeout_s)
     except (ConnectionFailed, RemoteError) as error:
-        return Answer(name, address, str(error))
+        return ProcessAnswer(name, address, str(error))
     own: Name = getattr(report, kind.name_field)
     if name not in ("", own):
-        return Answer(name, address, f"{kind.word} {own} answers at the address of {kind.word} {name}")
-    return Answer(own, address, report)
+        return ProcessAnswer(name, address, f"{kind.word} {own} answers at the address of {kind.word} {name}")
+    return ProcessAnswer(own, address, report)
 
 
 async def _find_peers(url: str, given: SecurityOptions | None, timeout_s: float) -> tuple[Addresses, SecurityOptions]:
@@ -68,7 +68,7 @@ async def _find_brokers(url: str, given: SecurityOptions | None, timeout_s: floa
     return {name: config.brokers[name].address for name in names}, security
 
 
-def _peer_rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
+def _peer_rows(answers: Sequence[ProcessAnswer]) -> list[tuple[str, ...]]:
     reports = [answer.report for answer in answers if isinstance(answer.report, PeerReport)]
     presumed_dead = {int(id) for report in reports for id, status in report.statuses.items() if status % 2}
     rows: list[tuple[str, ...]] = []
@@ -100,7 +100,7 @@ class Kind(NamedTuple):
     find: Callable[[str, SecurityOptions | None, float], Awaitable[tuple[Addresses, SecurityOptions]]]
     observe: Callable[[str, SecurityOptions, float], Awaitable[Any]]
     headings: tuple[str, ...]
-    rows: Callable[[Sequence[Answer]], list[tuple[str, ...]]]
+    rows: Callable[[Sequence[ProcessAnswer]], list[tuple[str, ...]]]
 
 
 KINDS = {

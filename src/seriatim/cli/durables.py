@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import click
 from msgspec import Struct, structs
 
-from seriatim.cli.cluster import Cluster, find_cluster
-from seriatim.cli.common import is_direct, json_option, run_until_interrupted, show_json, table, url_option
+from seriatim.cli.cluster import Cluster, ask_cluster, find_cluster
+from seriatim.cli.common import is_direct, json_option, run_until_interrupted, show_rows, url_option
 from seriatim.cli.topics import confirm, force_option, list_topics, yes_option
 from seriatim.client.tree.life import DurableRecord, registered_durable, registered_durables, remove_registered
 from seriatim.model import InputError, Number, RequestRefused, Topic
@@ -57,17 +57,9 @@ def command(context: click.Context, /, url: str, cluster: str, timeout_s: float,
         return
     _check_url(url)
 
-    async def ask() -> list[Durable]:
-        async with find_cluster(url, cluster, timeout_s) as found:
-            return await list_durables(found, url, timeout_s)
-
-    durables = run_until_interrupted(ask)
-    if as_json:
-        for each in durables:
-            show_json(structs.asdict(each))
-    else:
-        headings = ("durable", "topics", "behind", "heard", "state", "where")
-        click.echo(table(headings, [_row(each) for each in durables]))
+    durables = ask_cluster(url, cluster, timeout_s, lambda found: list_durables(found, url, timeout_s))
+    headings = ("durable", "topics", "behind", "heard", "state", "where")
+    show_rows(durables, headings, _row, structs.asdict, as_json)
 
 
 @command.command("remove")
@@ -153,7 +145,7 @@ def _behind(acknowledged: dict[Topic, Number], ends: dict[Topic, Number]) -> int
 
 
 async def _known(found: Cluster) -> Iterable[DurableRow]:
-    """What every node knows."""
+    """All durable subscriptions that the nodes know, page by page."""
     if found.description.order == "atoms":
         raise InputError("--cluster", "it orders by atoms, which have no durable subscriptions", "use a tree")
     rows: list[DurableRow] = []

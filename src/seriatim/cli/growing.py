@@ -49,7 +49,8 @@ def check_reachable(tree: SequencingTree, wanted: Mapping[Node, Node | None], na
 
 
 def additions(tree: SequencingTree, wanted: Mapping[Node, Node | None], name: str) -> list[Addition]:
-    """What comes, in an order in which it can. InputError: nodes that run would have to change their parents."""
+    """The nodes to add: new roots, then each node after its parent. InputError: a running node would have to change its
+    parent."""
     found: list[Addition] = []
     parents, root = dict(tree.parents), tree.root
     while (above := wanted.get(root)) is not None and above not in parents:

@@ -91,7 +91,7 @@ def check_is_of(file: ClusterConfig, layout: Layout) -> None:
 
 
 def of_description(url: str, told: ClusterDescription) -> ClusterConfig:
-    """What a description says, as a configuration."""
+    """The configuration that a cluster's description stands for."""
     nodes = {
         node: {"parent": parent, "address": told.addresses.get(node, [])} for node, parent in told.tree.parents.items()
     }

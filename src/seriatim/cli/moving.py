@@ -7,20 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
-from seriatim.brokers.capabilities import required
 from seriatim.brokers.naming import bucket_of, check_topic, is_bucket
-from seriatim.brokers.urls import kind_of, shown
-from seriatim.cli.cluster import Cluster, find_cluster
-from seriatim.cli.common import check_outlives, is_direct, run_until_interrupted, write_whole
+from seriatim.cli.cluster import Cluster, RootQuestions, ask_cluster, check_keeps
+from seriatim.cli.common import write_whole
 from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut, Topic
 from seriatim.order import SequencingTree
 from seriatim.server.config import read_plan
 from seriatim.server.description import ClusterDescription
-from seriatim.server.moving import AskMove, Question, StartMove, StopMove, TopicMove, admin_subject, decode_answer
+from seriatim.server.moving import AskMove, Question, StartMove, StopMove, TopicMove, decode_answer
 
-ANSWER_S = 2.0  # one answer of the root; then it is asked again
 LOOK_S = 0.005
 LOOK_S_MAX = 0.1
 UNDO_S = 5.0  # how long a move that took too long may take to be undone
@@ -57,8 +52,7 @@ class Mover:
     def __init__(self, cluster: Cluster) -> None:
         self.description = cluster.description
         self.tree = cluster.description.tree
-        self._requests = required(cluster.requests, "url", "has no request and reply", "use a broker that has them")
-        self._subject = admin_subject(cluster.description.cluster, self.tree.root)
+        self._root = RootQuestions(cluster, "start it, and repeat the command: it continues where it was", LOOK_S_MAX)
 
     async def move(
         self, topic: Topic, to: Node, timeout_s: float, on_step: Callable[[str], None] = lambda step: None
@@ -103,43 +97,28 @@ class Mover:
         return Moved(answer.topic, before.home, to, answer.waited_ms)
 
     async def _ask(self, question: Question, deadline_s: float) -> TopicMove:
-        """Ask until the root answers: it may just be starting, or be taken over by its standby."""
-        body = msgspec.json.encode(question)
-        while True:
-            left_s = deadline_s - time.monotonic()
-            data = await self._requests.request(self._subject, body, max(0.1, min(ANSWER_S, left_s)))
-            if data is not None:
-                answer = decode_answer(data)
-                if answer.refused:
-                    raise RequestRefused(f"the root {self.tree.root} refused: {answer.refused}")
-                return answer
-            if time.monotonic() > deadline_s:
-                fix = "start it, and repeat the command: it continues where it was"
-                raise ConnectionFailed(f"the root {self.tree.root} does not answer on {self._subject}; {fix}")
-            await asyncio.sleep(LOOK_S_MAX)
+        return await self._root.ask(question, decode_answer, deadline_s)
 
 
 def describe(url: str, name: str, timeout_s: float) -> ClusterDescription:
-    """The cluster as it is now."""
+    """How the sequencers describe the cluster now."""
 
-    async def ask() -> ClusterDescription:
-        async with find_cluster(url, name, timeout_s) as found:
-            return found.description
+    async def description(found: Cluster) -> ClusterDescription:
+        return found.description
 
-    return run_until_interrupted(ask)
+    return ask_cluster(url, name, timeout_s, description)
 
 
 # ── what is refused before anything changes ───────────────────────────────────────────────────────────────────────
 
 
 def check_url(url: str) -> None:
-    """InputError: topics do not move there."""
-    if is_direct(url):
-        raise InputError("--url", "peers and overlays have no homes of topics", "use the URL of a broker")
-    check_outlives(url, "--url")
-    if kind_of(url).lossy:
-        problem = f"{shown(url)} may lose events, and topics do not move on such a broker"
-        raise InputError("--url", problem, "use nats:// with JetStream")
+    """InputError: on such a broker topics cannot be moved."""
+    check_keeps(
+        url,
+        if_direct="peers and overlays have no homes of topics",
+        if_lossy="may lose events, and topics do not move on such a broker",
+    )
 
 
 def check_cluster(description: ClusterDescription) -> None:
@@ -176,7 +155,7 @@ def homes_of_plan(plan: Mapping[str, Any], description: ClusterDescription, name
 
 
 def undo_path(plan: Path) -> Path:
-    """Where it is written down what a plan has moved away from."""
+    """The file in which `apply` writes how it was before a plan."""
     return plan.with_name(f"{plan.stem}.undo.toml")
 
 

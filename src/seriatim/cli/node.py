@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from seriatim.cli.changing import Changer, check_changes, check_node, check_tree
-from seriatim.cli.cluster import Cluster, Place, find_cluster
+from seriatim.cli.cluster import Cluster, NodeAddress, find_cluster
 from seriatim.cli.common import (
     json_option,
     many,
@@ -69,7 +69,7 @@ def list_(url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
 
 
 def _list(url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
-    async def ask() -> tuple[ClusterDescription, list[tuple[Place, NodeStatus | None]]]:
+    async def ask() -> tuple[ClusterDescription, list[tuple[NodeAddress, NodeStatus | None]]]:
         async with find_cluster(url, cluster, timeout_s) as found:
             return found.description, await found.status()
 
@@ -102,7 +102,7 @@ def _list(url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
         click.echo(table(("node", "parent", "topics", "active at", "standbys"), rows))
 
 
-def _standbys(places: list[tuple[Place, NodeStatus | None]]) -> tuple[str]:
+def _standbys(places: list[tuple[NodeAddress, NodeStatus | None]]) -> tuple[str]:
     return (", ".join(place.address for place, status in places if status is None or status.role != "active"),)
 
 
@@ -111,9 +111,13 @@ def _standbys(places: list[tuple[Place, NodeStatus | None]]) -> tuple[str]:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--parent", metavar="NODE", help="The node below which it comes, as a leaf.")
-@click.option("--above", metavar="ROOT", help="Instead: it is the new root, above the root until now.")
-@click.option("--address", metavar="HOST:PORT", help="Where others find it, if its process does not say so.")
+@click.option("--parent", metavar="NODE", help="Add it as a leaf below this node.")
+@click.option("--above", metavar="ROOT", help="Make it the new root, above this node, which is the root now.")
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="The address where other nodes and clients find it, if its process does not say so.",
+)
 @url_option
 @json_option
 def add(

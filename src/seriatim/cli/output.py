@@ -16,12 +16,17 @@ import stat
 import sys
 import termios
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from seriatim.model import Closed
+
+if TYPE_CHECKING:
+    from seriatim import Event, Gap, Subscription
+    from seriatim.client.inbox import Place
 
 LOOK_S = 0.2  # how often an idle reader is looked after
 TURNS = 50  # of the loop, in which a quick reader takes its line
@@ -29,13 +34,18 @@ READ_S = 0.001  # how often a slower one is looked after
 
 
 class Output:
-    """Where events come from, and where their lines go: stdout. `durable`: printed events count as processed."""
+    """Takes events from a subscription and prints their lines on stdout.
 
-    def __init__(self, events: Any, durable: bool = False) -> None:
+    `acknowledge`: called at the end, because printed events count as processed; None: nothing is acknowledged.
+    """
+
+    def __init__(
+        self, events: "AsyncIterator[Event | Gap]", acknowledge: "Callable[[], Awaitable[None]] | None" = None
+    ) -> None:
         self._events = events
-        self._durable = durable
+        self._acknowledge_all = acknowledge
 
-    async def next(self) -> Any:
+    async def next(self) -> "Event | Gap":
         """The next event. StopAsyncIteration: there are no more."""
         return await anext(self._events)
 
@@ -44,24 +54,25 @@ class Output:
         click.echo(line)
 
     async def finish(self) -> None:
-        """Everything is printed."""
-        if self._durable:
-            await self._events.acknowledge()
+        """Acknowledge what is printed, if the subscription is durable."""
+        if self._acknowledge_all is not None:
+            await self._acknowledge_all()
 
 
 class PipedOutput(Output):
-    """The same for a durable subscription that is acknowledged by hand, and the descriptor of a pipe.
+    """Prints into a pipe, and acknowledges each event of a durable subscription when the reader has dealt with it.
 
     Closed: the reader has ended.
     """
 
-    def __init__(self, events: Any, descriptor: int) -> None:
-        super().__init__(events, durable=True)
+    def __init__(self, events: "Subscription", descriptor: int) -> None:
+        super().__init__(events)
+        self._subscription = events
         self._fd = descriptor
         self._written = 0
-        self._open: deque[tuple[int, Any]] = deque()  # where each line ends, and the place of its event
+        self._open: deque[tuple[int, Place]] = deque()  # where each line ends, and the place of its event
 
-    async def next(self) -> Any:
+    async def next(self) -> "Event | Gap":
         coming = asyncio.ensure_future(anext(self._events))
         try:
             while not (await asyncio.wait([coming], timeout=LOOK_S))[0]:
@@ -78,15 +89,15 @@ class PipedOutput(Output):
             await self._write(f"{line}\n".encode())
         except BrokenPipeError:
             await self._look()
-        self._open.append((self._written, self._events.handed_out))
+        self._open.append((self._written, self._subscription.handed_out))
 
     async def finish(self) -> None:
-        """Wait until all of it is read, and acknowledge it."""
+        """Wait until the reader has read everything, and acknowledge it."""
         await self._until_read()
         await self._acknowledge(self._written + 1)
 
     async def _until_read(self) -> None:
-        """The reader has taken what was written, and is there."""
+        """Wait until the reader has taken what was written. Closed: the reader has ended."""
         for turn in count():
             await self._look()
             if not self._unread():
@@ -108,7 +119,7 @@ class PipedOutput(Output):
         while self._open and self._open[0][0] < read:
             _, place = self._open.popleft()
         if place is not None:
-            await self._events.acknowledge(place)
+            await self._subscription.acknowledge(place)
 
     async def _write(self, data: bytes) -> None:
         if len(data) <= select.PIPE_BUF:  # there is room for it

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,6 +20,9 @@ from seriatim.cli.common import (
 from seriatim.cli.output import Output
 from seriatim.cli.sub import Shown, print_events
 from seriatim.model import InputError
+
+if TYPE_CHECKING:
+    from seriatim.client.peers.session import PeerSession
 
 
 @click.command
@@ -93,8 +96,7 @@ def command(
         async with AsyncExitStack() as stack:
             bus = await stack.enter_async_context(client.connect(journals=journals, publication_log=folder))
             events = await stack.enter_async_context(bus.subscribe(*names, log=folder)) if names else None
-            session: Any = bus.session
-            live = session.live
+            live = cast("PeerSession", bus.session).live
             row = {"id": live.id, "life": live.name, "address": live.address}
             write_ready(ready_file, row)
             if as_json:

@@ -78,7 +78,9 @@ def anomalies() -> DataFrame:
 @click.command
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--input", "uri", required=True, metavar="URI", help="Folder of delivery files: a path or a URI.")
-@click.option("--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl", help="Their format.")
+@click.option(
+    "--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl", help="Format of the files."
+)
 @mapping_options
 def command(folder: Path, uri: str, format_: str, **options: Any) -> None:
     """Write a Spark Declarative Pipeline that keeps a log audited.

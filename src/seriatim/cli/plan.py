@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,10 @@ from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime.tables import read_toml
 from seriatim.server.config import load_config, read_plan
 from seriatim.server.orders import read_order
+
+if TYPE_CHECKING:
+    from seriatim.order import SequencingTree
+    from seriatim.pipeline.plan import Inputs, Network
 
 EXIT_DIFFERS = 1
 SHOWN_MAX = 10
@@ -124,7 +128,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     with session_of(given, "plan") as spark:
         from seriatim.pipeline import plan as planning
 
-        inputs = _inputs(spark, planning, subscriptions, given)
+        inputs = _inputs(spark, subscriptions, given)
         buckets = given["buckets"] if given["buckets"] is not None else nodes["buckets"]
         causal = given["causal"] or nodes["causal"]
         if check is not None:
@@ -139,14 +143,14 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
         if is_atoms:
             from seriatim.pipeline.plan import atoms
 
-            network = _network(planning, nodes, (), given["load_max"]) if nodes["sites"] else given["load_max"]
-            with atoms.planned_atoms(inputs, network, causal, _say) as graph:
+            hosts = _network(nodes, (), given["load_max"]) if nodes["sites"] else given["load_max"]
+            with atoms.planned_atoms(inputs, hosts, causal, _say) as graph:
                 summary = atoms.summary(graph, name)
                 atoms.write_atoms(graph, summary, out)
         else:
             tree_order: TreeOrder = "pairwise" if order == "pairwise" else "global"
             with planning.summed_up(inputs, buckets, tree_order, _say) as summed:
-                network = _network(planning, nodes, summed.graph.sites, given["load_max"])
+                network = _network(nodes, summed.graph.sites, given["load_max"])
                 plan = planning.make_plan(summed, network, _say)
                 advice: list[Any] = [*planning.advise_on_wide(plan), *planning.advise(plan, given["advice_count"])]
                 answers = [planning.what_if(plan, subscriber, topics) for subscriber, topics in questions]
@@ -168,7 +172,9 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
         apply_file(file, undo_path(file), *where, False, given["as_json"], again=f"seriatim apply {path}")
 
 
-def _inputs(spark: Any, planning: Any, subscriptions: str, given: dict[str, Any]) -> Any:
+def _inputs(spark: Any, subscriptions: str, given: dict[str, Any]) -> "Inputs":
+    from seriatim.pipeline import plan as planning
+
     sites = planning.read_table(spark, "sites", given["sites"]) if given["sites"] else None
     rates = planning.read_table(spark, "rates", given["rates"]) if given["rates"] else None
     held, events = planning.from_archive(spark, subscriptions) or (None, None)
@@ -181,7 +187,9 @@ def _inputs(spark: Any, planning: Any, subscriptions: str, given: dict[str, Any]
     return planning.Inputs(held, rates, sites, given["ended"])
 
 
-def _network(planning: Any, nodes: dict[str, Any], sites: tuple[str, ...], load_max: float | None) -> Any:
+def _network(nodes: dict[str, Any], sites: tuple[str, ...], load_max: float | None) -> "Network":
+    from seriatim.pipeline import plan as planning
+
     if not nodes["sites"]:
         return planning.default_network(sites, load_max)
     strange = sorted(set(sites) - set(nodes["sites"].values()))
@@ -209,7 +217,7 @@ def _nodes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _running(nodes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The same for the cluster that runs: its tree, with its topics where they are now."""
+    """Replace the tree and homes of `nodes` by those of the running cluster. InputError: the nodes do not fit it."""
     from seriatim.cli.growing import check_reachable
     from seriatim.cli.moving import check_cluster, check_url, describe
     from seriatim.order import SequencingTree
@@ -248,7 +256,8 @@ def _read_nodes(path: Path) -> dict[str, Any]:
     return {"sites": {name: str(node.get("site") or name) for name, node in nodes.items()}, "now": _tree_of(nodes)}
 
 
-def _tree_of(nodes: dict[str, dict[str, str]]) -> Any:
+def _tree_of(nodes: dict[str, dict[str, str]]) -> "SequencingTree | None":
+    """The tree that the parents in a file form. None: the file names no parents."""
     from seriatim.order import SequencingTree
 
     if not any("parent" in node for node in nodes.values()):
@@ -351,7 +360,7 @@ def _show_atoms(found: dict[str, Any], path: str) -> None:
     click.echo(f"\nwrote {path}")
 
 
-def _check_atoms(inputs: Any, path: Path, as_json: bool) -> bool:
+def _check_atoms(inputs: "Inputs", path: Path, as_json: bool) -> bool:
     """Print whether the plan is a valid graph, and whether it fits the present members."""
     from seriatim.pipeline.plan import atoms as planning
 

@@ -36,7 +36,7 @@ COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 @click.command
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--list", "is_list", is_flag=True, help="Show all experiments.")
-@click.option("--quick/--full", "is_quick", default=True, help="Few points, or the paper's whole axes.")
+@click.option("--quick/--full", "is_quick", default=True, help="Run only a few points, or the whole axes of the paper.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds 1 to this many.  [default: the experiment's]")
 @click.option("--out", metavar="URI", help="Keep runs and curves here, in a folder per experiment.")
 @click.option(

@@ -8,7 +8,7 @@ import click
 
 from seriatim.backup.manifest import read_manifest
 from seriatim.backup.restoring import PutBack, put_back
-from seriatim.cli.backups import Place, journals_option, place_options, targets_of
+from seriatim.cli.backups import BackupOptions, backup_options, targets_of
 from seriatim.cli.common import json_option, many, notice, run_until_interrupted, show_json
 from seriatim.model import InputError
 
@@ -16,34 +16,13 @@ from seriatim.model import InputError
 @click.command
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Put one journal into this new folder.")
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="NAME",
-    help="Put this node's journal back; may be repeated. [default: all]",
+@backup_options(
+    of_nodes="Put this node's journal back; may be repeated. [default: all]",
+    of_durables="Put this durable subscription's journal back.",
+    of_streams="Also put back the streams of the broker.",
 )
-@click.option(
-    "--durable", "durables", multiple=True, metavar="NAME", help="Put this durable subscription's journal back."
-)
-@journals_option
-@click.option("--streams", "with_streams", is_flag=True, help="Also put back the streams of the broker.")
-@place_options
 @json_option
-def command(
-    folder: Path,
-    to: Path | None,
-    nodes: tuple[str, ...],
-    durables: tuple[str, ...],
-    journals: str | None,
-    with_streams: bool,
-    config: Path | None,
-    url: str | None,
-    cluster: str | None,
-    offline: bool,
-    timeout_s: float,
-    as_json: bool,
-) -> None:
+def command(folder: Path, to: Path | None, options: BackupOptions, as_json: bool) -> None:
     """Put a backup back: journals into the folders that cluster.toml names (or --to), or onto the broker.
 
     Every copy is checked first, as by `seriatim backup --check`. A copy is refused if it is damaged, or older than what
@@ -64,14 +43,14 @@ def command(
     Exit code: 0 put back, 1 refused or not done, 2 wrong options or not a backup, 130 interrupted.
     """
     manifest = read_manifest(folder)
-    place = Place.of(config, url, cluster, offline, timeout_s)
+    place, with_streams = options.access, options.with_streams
     place.must_be_of(manifest)
     if with_streams and not manifest.parts:
         raise InputError("--streams", "this backup has journals only", "leave it out, or use one made with --streams")
 
     async def work() -> PutBack:
         async with place.opened(is_needed=with_streams or not place.is_offline) as broker:
-            targets = targets_of(place, broker, manifest, nodes, durables, journals, to)
+            targets = targets_of(place, broker, manifest, options.nodes, options.durables, options.journals, to)
             return await put_back(folder, manifest, targets, broker, not_asked=place.not_asked, with_parts=with_streams)
 
     done = run_until_interrupted(work)

@@ -19,14 +19,14 @@ SHOWN_MAX = 20
 
 @click.command
 @click.option("--seed", type=int, default=1, help="The world to run.")
-@click.option("--runs", type=click.IntRange(min=1), default=1, help="This many seeds, from --seed on.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, help="Number of runs, with the seeds from --seed on.")
 @click.option(
     "--protocol",
     type=click.Choice(["tree", "paper000"]),
     default="tree",
     help="The sequencing tree, or the algorithm of paper 000 as printed.",
 )
-@click.option("--mode", type=click.Choice(["log", "ticket"]), help="Who numbers events: the broker's log, or tickets.")
+@click.option("--mode", type=click.Choice(["log", "ticket"]), help="Whether the broker's log or tickets number events.")
 @click.option(
     "--order",
     type=click.Choice(["global", "pairwise"]),
@@ -36,7 +36,11 @@ SHOWN_MAX = 20
 @click.option(
     "--broker", type=click.Choice(["fifo", "unordered", "unreliable"]), help="How it delivers to subscribers."
 )
-@click.option("--delay", type=click.Choice(["local", "wide"]), help="10 ± 2 ms, or 100 ± 10 ms.")
+@click.option(
+    "--delay",
+    type=click.Choice(["local", "wide"]),
+    help="Delay of the network: local is 10 ± 2 ms, wide is 100 ± 10 ms.",
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="Sequencer nodes.")
 @click.option("--topics", type=click.IntRange(min=1), help="Topics.")
 @click.option("--subscribers", type=click.IntRange(min=1), help="Subscribers.")

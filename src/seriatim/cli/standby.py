@@ -84,7 +84,7 @@ def _change(wish: Wish, node: Node, address: str, url: str, cluster: str, timeou
 
 
 def show_change(change: Change, as_json: bool) -> None:
-    """What was made."""
+    """Print the change that was made."""
     if as_json:
         row = {"change": change.number, "kind": change.kind, "node": change.node, "parent": change.parent or None}
         show_json({**row, "addresses": change.addresses, "at": change.at})

@@ -17,7 +17,7 @@ CLEAR = "\r\x1b[K"  # the line of a terminal
 
 
 def read_start(text: str) -> Start:
-    """What `--start` says. InputError: nothing that can be understood."""
+    """Parse `--start`. InputError: it cannot be understood."""
     if text in ("first", "now"):
         return "first" if text == "first" else "now"
     if text.isascii() and text.isdigit():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import click
 import msgspec
 
-from seriatim.cli.cluster import Place, find_cluster
+from seriatim.cli.cluster import NodeAddress, find_cluster
 from seriatim.cli.common import (
     Files,
     check_no_files,
@@ -96,7 +96,7 @@ def _show_processes(url: str, files: Files, timeout_s: float, as_json: bool) -> 
 def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool:
     """Show each place of each node. Whether all answer and are healthy, and every node has an active process."""
 
-    async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
+    async def ask() -> tuple[str, list[tuple[NodeAddress, NodeStatus | None]]]:
         async with find_cluster(url, cluster, timeout_s) as found:
             answers = await found.status()
             description = found.description
@@ -137,7 +137,7 @@ def _order(description: ClusterDescription) -> str:
     return f"{description.mode} mode, {description.order} order{own}"
 
 
-def _row(place: Place, status: NodeStatus | None, columns: Columns) -> tuple[str, ...]:
+def _row(place: NodeAddress, status: NodeStatus | None, columns: Columns) -> tuple[str, ...]:
     if status is None:
         return (place.node, "silent", "", "", place.address, *[""] * len(columns), "")
     health = many(len(status.problems), "problem") if status.problems else "ok"

@@ -158,7 +158,8 @@ def command(
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             async with showing_progress(events) as before:
                 shown = Shown(show_stamps, show_positions, as_json, "" if as_json else before)
-                output = PipedOutput(events, pipe) if pipe is not None else Output(events, durable is not None)
+                acknowledge = events.acknowledge if durable is not None else None
+                output = PipedOutput(events, pipe) if pipe is not None else Output(events, acknowledge)
                 await print_events(output, count, idle_s, shown)
                 await output.finish()
 

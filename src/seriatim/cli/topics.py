@@ -12,8 +12,8 @@ from msgspec import Struct, structs
 
 from seriatim.brokers.capabilities import LogFacts
 from seriatim.brokers.urls import kind_of
-from seriatim.cli.cluster import Cluster, find_cluster
-from seriatim.cli.common import is_direct, json_option, opened, run_until_interrupted, show_json, table, url_option
+from seriatim.cli.cluster import Cluster, ask_cluster, find_cluster
+from seriatim.cli.common import is_direct, json_option, opened, run_until_interrupted, show_rows, url_option
 from seriatim.model import InputError, Node, Number, RequestRefused, TimedOut, Topic
 from seriatim.server.holdings import GivenUp, GiveUp, Page, TopicRow, TopicsPage
 
@@ -69,17 +69,9 @@ def command(context: click.Context, /, url: str, cluster: str, timeout_s: float,
         return
     _check_tree_url(url)
 
-    async def ask() -> list[Listed]:
-        async with find_cluster(url, cluster, timeout_s) as found:
-            return await list_topics(found, url, timeout_s)
-
-    listed = run_until_interrupted(ask)
-    if as_json:
-        for each in listed:
-            show_json(_json(each))
-    else:
-        headings = ("topic", "home", "stream", "events", "last", "at", "behind", "limits", "subscribers")
-        click.echo(table(headings, [_row(each) for each in listed]))
+    listed = ask_cluster(url, cluster, timeout_s, lambda found: list_topics(found, url, timeout_s))
+    headings = ("topic", "home", "stream", "events", "last", "at", "behind", "limits", "subscribers")
+    show_rows(listed, headings, _row, _json, as_json)
 
 
 @command.command("add")
@@ -139,13 +131,13 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
             _check_tree(found)
             if found.description.buckets:
                 problem = f"topics share {found.description.buckets} buckets here, and a bucket has many of them"
-                raise InputError("NAME", problem, "delete its events with the server's tools: nats stream purge")
+                raise InputError("NAME", problem, kind_of(url).how_to_empty())
             each = await find_topic(found, name, url, timeout_s)
             if each is None:
                 raise InputError("NAME", f"there is no topic {name!r}", "see `seriatim topics`")
             if each.log is not None and not each.log.is_ours:
                 problem = f"its stream {each.log.stream} was made by somebody else, and is not deleted by Seriatim"
-                raise InputError("NAME", problem, f"delete it first: nats stream rm {each.log.stream}")
+                raise InputError("NAME", problem, kind_of(url).how_to_delete(each.log.stream))
             if not yes:
                 confirm(f"Delete {name} with its {each.events:,} events for good?")
             await _ask_home(found, name, "remove", force)
@@ -221,7 +213,7 @@ def _just_before(name: str) -> str:
 
 @asynccontextmanager
 async def _logs(found: Cluster, url: str, timeout_s: float) -> AsyncIterator[dict[Topic, LogFacts]]:
-    """What the broker knows of logs. It is asked as the cluster's file describes it, buckets included."""
+    """Ask the broker about the logs of topics, with the options of the cluster, buckets included."""
     description = found.description
     options = kind_of(url).cluster_options(description.cluster, description.buckets, {})
     async with opened(url, timeout_s, **options) as broker:
@@ -229,7 +221,7 @@ async def _logs(found: Cluster, url: str, timeout_s: float) -> AsyncIterator[dic
 
 
 async def _ask_home(found: Cluster, topic: Topic, what: str, force: bool) -> None:
-    """Ask the home to do it. RequestRefused: it does not."""
+    """Ask the home of a topic to add or remove it. RequestRefused: it refuses."""
     tree = found.description.tree
     if not tree.knows(topic):
         raise InputError("NAME", f"no node is home to {topic!r}", "add it to the cluster's [homes]")
@@ -242,7 +234,7 @@ async def _ask_home(found: Cluster, topic: Topic, what: str, force: bool) -> Non
 async def _until(
     found: Cluster, topic: Topic, url: str, timeout_s: float, is_done: Callable[[Listed | None], bool]
 ) -> None:
-    """Wait until the topic is as wished. TimedOut: the node goes on with it."""
+    """Wait until `is_done` holds for the topic. TimedOut: it does not yet; the node continues."""
     end_s = time.monotonic() + timeout_s
     while not is_done(each := await find_topic(found, topic, url, timeout_s)):
         if time.monotonic() > end_s:

@@ -39,9 +39,14 @@ WATCH_S = 0.5
 )
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep data here.")
 @click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
-@click.option("--mode", type=click.Choice(["log", "ticket"]), default="log", help="Who numbers events.")
+@click.option(
+    "--mode",
+    type=click.Choice(["log", "ticket"]),
+    default="log",
+    help="Whether the broker's log or the sequencers number events.",
+)
 @click.option("--order", type=OrderChoice(["global", "pairwise"]), default="global", help="What the cluster promises.")
-@click.option("--causal", is_flag=True, hidden=True, help="Older: global order needs no switch.")
+@click.option("--causal", is_flag=True, hidden=True, help="Not needed any more: the default order is global.")
 @click.option("--cluster", default=DEFAULT_CLUSTER, help="Name of the cluster.")
 @service_options("warning", "URLs")
 def command(

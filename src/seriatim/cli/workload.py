@@ -14,11 +14,16 @@ from seriatim.pipeline.spark.requirements import check_requirements
 @click.command
 @click.argument("what", type=click.Choice(["subscriptions", "publications", "deliveries"]))
 @click.option("--out", required=True, metavar="URI", help="Where to write; existing tables are replaced.")
-@click.option("--seed", type=int, default=1, help="The same seed makes the same rows.")
+@click.option("--seed", type=int, default=1, help="Seed of the random numbers; the same seed makes the same rows.")
 @click.option("--subscribers", type=int, default=1_000, help="Number of subscribers.")
 @click.option("--topics", type=int, default=100, help="Number of topics.")
-@click.option("--held", type=int, default=10, help="Topics that a subscriber holds.")
-@click.option("--held-max", type=int, default=0, help="Between --held and this many, in proportion to size^-2.")
+@click.option("--held", type=int, default=10, help="Topics that each subscriber holds, or the fewest with --held-max.")
+@click.option(
+    "--held-max",
+    type=int,
+    default=0,
+    help="Draw the size of each subscription from --held to this many topics; large ones are rare (size^-2).",
+)
 @click.option(
     "--popularity",
     type=click.Choice(["zipf", "power-law", "uniform"]),
@@ -26,10 +31,10 @@ from seriatim.pipeline.spark.requirements import check_requirements
     help="How unequally topics are held.",
 )
 @click.option("--exponent", type=float, help="Exponent of zipf (default 1.0) or power-law (default 2.1).")
-@click.option("--common", type=int, default=0, help="Number of topics that everybody holds.")
-@click.option("--sites", type=int, default=1, help="Number of sites with clients.")
+@click.option("--common", type=int, default=0, help="Number of topics that every subscriber holds.")
+@click.option("--sites", type=int, default=1, help="Number of sites that have clients.")
 @click.option("--local-share", type=float, default=0.0, help="How often a client chooses a topic of its own site.")
-@click.option("--churn", type=float, default=0.0, help="Share of topics that are left for another one.")
+@click.option("--churn", type=float, default=0.0, help="Share of held topics that are exchanged during the run.")
 @click.option("--events", type=int, default=10_000, help="Number of events published.")
 @click.option("--publishers", type=int, default=10, help="Number of publishers.")
 @click.option("--events-per-s", type=float, default=1_000.0, help="Events published per second, in all.")

@@ -49,7 +49,7 @@ class Bus(UsedOnce):
 
     @property
     def session(self) -> Session:
-        """What is behind it, for programs that look closer than an application should have to."""
+        """The session behind the bus, for programs that look closer than an application should have to."""
         return self._session
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
@@ -220,7 +220,7 @@ class Bus(UsedOnce):
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
-        """Everything this client waits for: held events, unpublished events, connections that are down."""
+        """What this client waits for: held events, unpublished events, connections that are down."""
         outbox, own = self._session.outbox, self._session.explain()
         parts = [subscription.explain() for subscription in self._subscriptions]
         return Explanation(

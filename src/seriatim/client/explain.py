@@ -15,7 +15,7 @@ class HeldEvent(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The same as a sentence."""
+        """Which event is held, since when and why, as a sentence."""
         waiting = self.waiting
         return (
             f"{self.subscriber}: {waiting.topic} {waiting.number} is held since {self.seconds:.1f} s: "

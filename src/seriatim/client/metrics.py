@@ -47,7 +47,7 @@ class ClientMetrics(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """In the format that Prometheus reads."""
+        """The metrics in the format that Prometheus reads."""
         metrics = Metrics()
         unpublished = "Events published and not confirmed by the broker."
         metrics.sample("seriatim_client_unpublished_events", unpublished, lambda: self.unpublished)

@@ -105,7 +105,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 def check_portable_topic(topic: object) -> Topic:
-    """The same, and a name that every kind of broker takes, so that a program can move from one to another."""
+    """Check a topic's name, also against what every kind of broker takes, so that a program can move from one to
+    another."""
     return ordered_topic(check_topic(topic), 0)  # remembers what it has looked at
 
 
@@ -177,7 +178,7 @@ def check_held(names: frozenset[Topic], held: set[Topic]) -> None:
 
 
 def check_filter(where: object) -> Filter | None:
-    """What `where` says. FilterError: it cannot be read."""
+    """Parse `where`. FilterError: it is not a filter."""
     if where is not None and not isinstance(where, str | Filter):
         raise InputError("where", f"{where!r} is not a filter", "write one, such as 'price > 100'")
     return parse(where) if isinstance(where, str) else where

@@ -26,6 +26,7 @@ from seriatim.client.settings import Settings
 from seriatim.filters import Filter
 from seriatim.model import Address, Closed, InputError, Topic
 from seriatim.runtime import Clock
+from seriatim.runtime.opened import Opened
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """Why no more events come."""
+        """The error that ended the source; None while events come."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -107,7 +108,7 @@ class Source(ABC):
 
     @property
     def handed_out(self) -> Place:
-        """How far it has handed out."""
+        """The place up to which events were handed out."""
         return self.inbox.handed
 
     async def acknowledge(self, place: Place | None = None) -> None:
@@ -203,10 +204,10 @@ AFTER_FORK = (
 )
 
 
-class UsedOnce(ABC):
+class UsedOnce(Opened):
     """A bus or a subscription: opened by `async with`, closed at its end or by `close`, and never opened again.
 
-    If `_open` fails, `_close` runs before the error is raised, so it must cope with any stage of opening.
+    `_close` must cope with any stage of opening: it runs also if `_open` fails.
 
     Objects that are open when the process forks belong to the parent. In the child it hands out nothing, refuses every
     call, and does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
@@ -226,15 +227,7 @@ class UsedOnce(ABC):
             raise Closed(f"a {self._kind} is used once; call {self._made_by}() again")
         self._state = "open"
         _opened.add(self)
-        try:
-            await self._open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
+        return await super().__aenter__()
 
     async def close(self) -> None:
         """Close it, like the end of `async with`. May be called twice."""
@@ -242,9 +235,6 @@ class UsedOnce(ABC):
             self._state = "closed"
             _opened.discard(self)
             await self._close()
-
-    @abstractmethod
-    async def _open(self) -> None: ...
 
     @abstractmethod
     async def _close(self) -> None: ...
@@ -255,7 +245,7 @@ class UsedOnce(ABC):
         return self._state == "forked"
 
     def _forked(self) -> None:
-        """This process is a child that has just been forked."""
+        """Called in a child process that has just been forked."""
         self._state = "forked"
 
     def _check_open(self) -> None:
@@ -272,7 +262,7 @@ _opened: WeakSet[UsedOnce] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """In a child that has just been forked."""
+    """Called in a forked child: leave what is open to the parent."""
     for each in list(_opened):
         each._forked()
     _opened.clear()

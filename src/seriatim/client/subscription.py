@@ -183,7 +183,7 @@ class Subscription(UsedOnce):
         await self._opened().acknowledge(place)
 
     async def _next(self, count: int) -> list[Item] | None:
-        """At least one item; None if closed. Cancelling a waiting call loses nothing."""
+        """Wait for at least one item; None if closed. Cancelling a waiting call loses nothing."""
         source, inbox = self._source, self._inbox
         while True:
             if self._state == "closed":

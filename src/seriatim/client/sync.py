@@ -47,7 +47,7 @@ class _LoopThread:
         return bool(self._of_parent)
 
     def after_fork(self) -> None:
-        """In a child: its parent's thread does not exist here, and the lock may be held for ever."""
+        """Forget the parent's thread in a forked child: it does not exist there, and its lock may be held for ever."""
         self._lock = threading.Lock()
         if self._loop is not None:
             self._of_parent.append(self._loop)
@@ -191,7 +191,7 @@ def connect(url: str, **options: Any) -> Facade:
 
 
 async def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """In the loop's thread: call, and wait if there is something to wait for."""
+    """Call a function in the loop's thread, and wait for its result if that is awaitable."""
     result = function(*arguments, **keywords)
     if isinstance(result, asyncio.Future):
         return Confirmation(_thread.begin(_wait_for(result)))

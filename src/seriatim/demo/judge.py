@@ -34,7 +34,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """Both logs compared. Times in milliseconds, rates per second."""
+    """Compares both logs. Times are in milliseconds, rates per second."""
 
     without: Kind
     ordered: Kind
@@ -79,7 +79,7 @@ def _columns(history: History) -> dict[str, list[Delivery]]:
 
 
 def _clearest(report: Report, history: History) -> tuple[str, frozenset[str], dict[str, list[Delivery]]]:
-    """Of the disagreements the auditor found, the one that fits on a screen best."""
+    """Of the disagreements that the auditor found, the one that fits best on a screen."""
     columns = _columns(history)
     places = {name: {row.event_id: place for place, row in enumerate(rows)} for name, rows in columns.items()}
     best: tuple[str, frozenset[str], dict[str, list[Delivery]]] = ("", frozenset(), {name: [] for name in HOLDINGS})

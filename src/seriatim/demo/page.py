@@ -70,7 +70,7 @@ class Narrator:
 
 
 def page(run: DemoRun, judgement: Judgement) -> Iterator[str]:
-    """Both logs, what the auditor says about each, and the figures."""
+    """The page of results: both logs, what the auditor says about each, and the figures."""
     yield ""
     yield click.style("Without Seriatim: each event when it arrives", bold=True)
     yield from _table(_side_by_side(judgement.without.window), judgement.disputed, "red")

@@ -23,6 +23,7 @@ from seriatim.brokers.urls import kind_of
 from seriatim.demo.distance import HOST, Line
 from seriatim.demo.shop import DISTANCE_MS, HOMES, NODE_SITES, PARENTS, SITES
 from seriatim.model import ConnectionFailed, TimedOut
+from seriatim.runtime.opened import Opened
 
 ELECTION_S = 30.0  # usually five to nine seconds: that long a server waits before it asks for votes
 ANSWER_S = 0.5
@@ -30,8 +31,8 @@ STREAM_S = 10.0
 ATTEMPTS = 3  # a port that was free may be taken a moment later
 
 
-class Sites:
-    """Made before anything else, and the last to go. `folder` holds everything the servers write."""
+class Sites(Opened):
+    """The servers of three sites. They start before everything else and end last; `folder` has all that they write."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,19 +50,8 @@ class Sites:
         """The file of the cluster for the process that runs this node: everybody uses the NATS server of its site."""
         return self._folder / f"{node}.toml"
 
-    async def __aenter__(self) -> "Sites":
-        try:
-            await self._open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
     async def close(self) -> None:
-        """Everything ends at once: nobody needs its data any more."""
+        """Kill all servers and lines: nobody needs their data any more."""
         for server in self._servers.values():
             server.kill()
         for line in self._lines:
@@ -150,7 +140,8 @@ async def _answers(connection: Client) -> bool:
 
 
 async def _make_stream(connection: Client, topic: str, site: str, deadline: float) -> None:
-    """At this site. Right after an election the leader may not know yet that there are others; then it says no."""
+    """Make the stream of a topic at this site. Right after an election the leader may not know the other sites yet;
+    then try again."""
     jetstream = connection.jetstream(timeout=ANSWER_S * 4)
     problem = ""
     while asyncio.get_running_loop().time() < deadline:

@@ -92,6 +92,6 @@ def audit_again(
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Both auditors answer alike and count alike; which of many anomalies they show is theirs to choose."""
+    """Whether both auditors give the same answers and counts. They may show different anomalies."""
     answers = [one.verdicts[name].answer == other.verdicts[name].answer for name in GUARANTEES]
     return all(answers) and one.counts == other.counts and one.deliveries == other.deliveries

@@ -181,7 +181,7 @@ class BoxTree(Generic[B]):
             parent.below = node
 
     def _split(self, leaf: _Leaf[B]) -> _BoxNode[B]:
-        """Two leaves, cut where they differ most; as it is if all codes are the same."""
+        """Divide a leaf into two where its codes differ most. Returns the leaf itself if all codes are equal."""
         example = leaf.example = leaf.boxes[0].codes  # one that is still there, so that both sides get something
         if self._offsets is None:
             # Attributes have codes of different widths and vary in different bits. What varies most in the first

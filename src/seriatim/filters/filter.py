@@ -104,7 +104,7 @@ class Filter:
         return [each for name, kind, spans in self.constraints for each in canonical(name, kind, spans)]
 
     def __and__(self, other: "Filter") -> "Filter":
-        """Both together; `Contradiction` if no event can match both."""
+        """A filter for events that match both; `Contradiction` if none can."""
         if not isinstance(other, Filter):
             return NotImplemented
         return Filter.of([*self.predicates(), *other.predicates()])

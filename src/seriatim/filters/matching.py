@@ -58,7 +58,8 @@ class MatchIndex(FilterIndex[K]):
         boxed: tuple[tuple[Kind, Key], ...],
         found: list[K],
     ) -> None:
-        """Everything at a signature that the event fits, and at those that go on from it with the event's names."""
+        """Collect the filters at a signature that the event fits, and at the signatures that go on from it with its
+        names."""
         self.visited += 1
         group = signature.groups.get(point)
         if group is not None:

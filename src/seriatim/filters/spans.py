@@ -20,7 +20,7 @@ def contains(spans: Spans, key: Key) -> bool:
 
 
 def span(low: Key, high: Key | None) -> Spans:
-    """What is at least `low` and below `high`; None: without end."""
+    """The values from `low` up to `high`, which is not included; None: without end."""
     if high is None:
         return (low,)
     return (low, high) if low < high else ()

@@ -76,7 +76,8 @@ def _number_after(key: Key) -> Key | None:
 
 
 def _number_before(key: Key) -> Key | None:
-    """By symmetry: for every number there is its negative (that of the integer -2^63 is a float)."""
+    """The largest number below this one, by symmetry: every number has a negative. (That of the integer -2^63 is a
+    float.)"""
     mirrored = _number_after(-key)
     return None if mirrored is None else -mirrored
 

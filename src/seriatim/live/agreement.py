@@ -251,7 +251,7 @@ class Agreement:
         )
 
     def _go_by(self, registered: Layout, version: int) -> None:
-        """This one is in force from now on."""
+        """Follow this registered layout from now on, if the file of this process allows it."""
         try:
             config = in_force(self._file, registered)
         except InputError as error:

@@ -43,7 +43,8 @@ class Describer:
             raise InputError("homes", problem, fix)
 
     def encoded(self) -> bytes | None:
-        """None: no node of this process runs, or it has another layout; others know better."""
+        """The description of the cluster. None: no node of this process runs, or its layout differs, so that others
+        know better."""
         process = self._process
         if process.agreement.problem:
             return None
@@ -102,7 +103,7 @@ class Answers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """On brokers without requests, the description is a record."""
+        """Answer the questions of clients. On a broker without requests, leave the description as a record."""
         process = self._process
         broker, cluster = process.broker, process.config.cluster
         if broker.requests is None:
@@ -117,7 +118,7 @@ class Answers:
             await self.answer_for(node)
 
     async def answer_for(self, node: Node) -> None:
-        """In JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
+        """Answer questions about one node. Answers are JSON, so that people can ask with the tools of their broker."""
         served, cluster = self._process.served[node], self._process.config.cluster
         if self._process.broker.requests is None:
             return
@@ -164,7 +165,7 @@ class Answers:
             await requests.answer(subject, reply)
 
     def _look(self, _: bytes) -> bytes | None:
-        """Somebody says that the layout has changed."""
+        """Called when somebody says that the layout has changed."""
         task = asyncio.get_running_loop().create_task(self._look_now())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

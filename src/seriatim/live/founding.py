@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.model import UNREADABLE, JournalError
+from seriatim.protocols.machine import Machine
 from seriatim.runtime import Recovered
 
 AnyFounded = TypeVar("AnyFounded")
-AnyMachine = TypeVar("AnyMachine")
+AnyMachine = TypeVar("AnyMachine", bound=Machine)
 AnyState = TypeVar("AnyState")
 
 # A tree and atoms keep journals of different kinds in folders of the same name.

@@ -29,6 +29,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         self.failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._journal = journal
         self._driver: Driver | None = None
+        self._machine: AnyMachine | None = None
 
     @property
     def driver(self) -> Driver:
@@ -37,8 +38,8 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
 
     @property
     def machine(self) -> AnyMachine:
-        machine: Any = self.driver.machine
-        return machine  # type: ignore[no-any-return]
+        assert self._machine is not None, "start it first"
+        return self._machine
 
     @property
     @abstractmethod
@@ -46,7 +47,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         """How many processes have run this machine, with this journal."""
 
     async def prepare(self) -> None:
-        """Before the journal is opened. Raises the reason if this process must not open it."""
+        """Called before the journal is opened. Raises the reason if this process must not open it."""
 
     @abstractmethod
     async def rebuild(self, recovered: Recovered) -> Rebuilt[AnyMachine, AnyFounded]:
@@ -61,7 +62,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         """Carry a message of the machine to its target."""
 
     def state(self, machine: AnyMachine) -> object:
-        return machine.state  # type: ignore[attr-defined]
+        return machine.state  # type: ignore[attr-defined]  # a machine without it says another one
 
     def told(self, notices: Sequence[Payload]) -> None:
         """Handle what the machine reports to its host."""
@@ -86,13 +87,14 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
 
         self._driver = driver = Driver(
             self.node,
-            machine,  # type: ignore[arg-type]  # all of ours are machines
+            machine,
             clock,
             send=self.send,
             notify=self.told,
             journal=self._journal,
             encode_state=snapshot if current is not None else None,
         )
+        self._machine = machine
         driver.failed.add_done_callback(self._on_failed)
         await self.serve(driver)
 

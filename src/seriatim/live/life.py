@@ -26,8 +26,8 @@ HEAL = "remove this one and heal the node ({start} --heal)"
 
 
 def why_older(last: Life | None, journal_epoch: int, records: int) -> str:
-    """Why a journal of this epoch, with this many records, is older than the last life has registered. Empty: it is
-    not."""
+    """Why this journal is older than the one that the last life registered, by epoch and number of records. Empty: it
+    is not older."""
     if last is None or EPOCH not in last.numbers:
         return ""
     acted, written = last.numbers[EPOCH], last.numbers.get(RECORDS, 0)

@@ -116,7 +116,7 @@ class Served(ABC, Generic[AnyHost]):
 
     @property
     def _config(self) -> ClusterConfig:
-        """As it is now: nodes and addresses may change."""
+        """The configuration as it is now: nodes and addresses may change."""
         return self.process.config
 
     @property
@@ -175,7 +175,7 @@ class Served(ABC, Generic[AnyHost]):
         other.switchboard.plug(self.node, lambda source, message: self.switchboard.deliver(source, self.node, message))
 
     def _part(self, other: "Served[Any]") -> None:
-        """It may run elsewhere from now on, or nowhere."""
+        """Disconnect a node of the same process, which may run elsewhere from now on."""
         del self._joined[other.node]
         other._joined.pop(self.node, None)
         self.switchboard.unplug(other.node)
@@ -310,7 +310,7 @@ class Served(ABC, Generic[AnyHost]):
         return self._ledger.update(self.troubles())
 
     async def _look_forever(self) -> None:
-        """So that it is known how long a problem lasts, also if nobody asks."""
+        """Look for problems at intervals, so that it is known how long each has lasted, even if nobody asks."""
         while True:
             self.problems()
             await asyncio.sleep(LOOK_S)

@@ -162,7 +162,7 @@ class SequencerServer:
         check_machine(config, self.nodes)
 
     def _follow(self) -> None:
-        """Another layout is in force."""
+        """Called when another layout is in force."""
         self.config = self.agreement.config
         for served in self.served.values():
             served.follow()

@@ -80,9 +80,9 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         return 0
 
     def refused(self, refusal: Refusal) -> None:
-        """Another process of the system says that this one is not the only one, or is behind (TAKEN, BEHIND).
+        """Called when another process says that this one is not the only one, or is behind (TAKEN, BEHIND).
 
-        One that does not look whether its earlier life has ended may say so for a while.
+        A process that does not look whether its earlier life has ended may say so for a while.
         """
         if refusal.report == BEHIND:
             self.fail(Behind(f"{self._shown} has stopped: {refusal.reason}. {self.fix}"))
@@ -94,11 +94,12 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             self.fail(Taken(f"{self._shown} has stopped: {refusal.reason}. {fix}"))
 
     def turned_away(self, by: Address) -> None:
-        """This process lives, and is not connected: it says that another one has our id."""
+        """Called when a process refuses the connection because another process has our id. It is alive, but not
+        connected."""
 
     @abstractmethod
     def met(self, name: Address, epoch: int) -> None:
-        """There is a new connection to this process, in this epoch."""
+        """Called when a connection to this process has been made. `epoch`: its epoch."""
 
     @abstractmethod
     def take(self, source: Address, message: Any) -> None:
@@ -178,7 +179,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             yield Trouble("link", name, f"{name} is not connected: {why}")
 
     def waits(self) -> dict[str, Any]:
-        """The same for a report, cut to its size."""
+        """What waits, shortened to fit into a report."""
         waits = self.explain()
         return {
             "waits": waits[:WAITS_SHOWN_MAX],

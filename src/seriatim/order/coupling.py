@@ -28,7 +28,7 @@ class Holder(Struct, array_like=True, omit_defaults=True):
 
     @property
     def lasts(self) -> bool:
-        """Whether it is kept in spite of its silence. A holder of nothing is not."""
+        """Whether a silent subscriber is remembered. One that holds nothing is not."""
         return self.lasting and bool(self.topics)
 
 
@@ -64,7 +64,7 @@ class CouplingTable:
         return holder.version if holder is not None else 0
 
     def acquaintance(self, subscriber: Address) -> int:
-        """The same number as long as the subscriber is known without a break; 0 if it is unknown."""
+        """A number that stays the same while the subscriber is known without a break; 0 if it is unknown."""
         holder = self.state.holders.get(subscriber)
         return holder.acquaintance if holder is not None else 0
 

@@ -24,7 +24,7 @@ class OrderedRange(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many positions it takes."""
+        """How many positions the range takes."""
         return self.last - self.first + 1
 
 
@@ -115,7 +115,8 @@ class PassingOrder:
 def from_position(
     ranges: Sequence[OrderedRange], begin: Position, after: Position, ranges_max: int | None = None
 ) -> tuple[OrderedRange, ...]:
-    """Of ranges that follow position `begin`: those behind position `after`, the first of them cut if need be."""
+    """Those of the ranges, which follow position `begin`, that lie behind position `after`. The first one is cut if
+    necessary."""
     found: list[OrderedRange] = []
     for each in ranges:
         if ranges_max is not None and len(found) == ranges_max:

@@ -144,12 +144,12 @@ class SequencingTree:
         return news
 
     def move(self, topic: Topic, place: Place) -> None:
-        """This is the next move; every one before it is known."""
+        """Apply the next move. All earlier moves must be known."""
         self.moves.last, self.moves.former = topic, self.home(topic)
         self.learn(place.move, {topic: place})
 
     def reshape(self, change: ShapeChange) -> None:
-        """This is the next change of shape; every move before it is known."""
+        """Apply the next change of shape. All earlier moves must be known."""
         self.moves.last = self.moves.former = ""  # topics meet where they met before
         self.learn(change.move, {}, [change])
 
@@ -244,7 +244,7 @@ class SequencingTree:
         return parent
 
     def highest(self, nodes: Iterable[Node], start: Node) -> Node:
-        """Of `nodes`, all on the way up from `start`, the one nearest the root; `start` if there are none."""
+        """The node nearest the root, of `nodes` on the way up from `start`; `start` if there are none."""
         return min(nodes, key=lambda node: len(self.paths[node]), default=start)
 
     def _climb(self, node: Node) -> tuple[Node, ...]:

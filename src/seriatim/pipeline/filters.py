@@ -151,7 +151,7 @@ def _long(key: Key) -> Column:
 
 
 def _moved(spans: Spans, bound: Callable[[Key], Key], end: Key | None) -> Spans:
-    """The same set, with bounds of another type; nothing at `end` or above."""
+    """Convert the bounds of a set to another type, and cut it at `end`."""
     bounds: list[Key] = []
     for low, high in pairs(spans):
         start, stop = bound(low), end if high is None else bound(high)

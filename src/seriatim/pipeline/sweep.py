@@ -170,6 +170,7 @@ def runs_of(results: DataFrame, table: DataFrame) -> list[Trial]:
 
 
 def write_measurements(spark: SparkSession, rows: Iterable[Measurement], out: str) -> None:
-    """As JSON lines in the folder `measurements`, which a report reads from here or from a run without Spark."""
+    """Write measurements as JSON lines into the folder `measurements`, where a report finds them, as after a run
+    without Spark."""
     values = [tuple(getattr(row, name) for name in MEASUREMENTS.names) for row in rows]
     spark.createDataFrame(values, MEASUREMENTS).coalesce(1).write.mode("overwrite").json(f"{out}/measurements")

@@ -115,7 +115,7 @@ class OrderLogState(Struct):
         return say.OrderRead(after, from_position(some, begin, after), question.version)
 
     def keep(self, first: Position, last: Position) -> None:
-        """Only these positions are left."""
+        """Drop all positions outside this range."""
         kept = [
             (begin, each)
             for begin, each in zip(self.begins, self.ranges, strict=True)
@@ -155,7 +155,8 @@ class Broker(Machine):
         return effects
 
     def _trim(self, source: Address, message: Trim, effects: Effects) -> None:
-        """Only replays end here: a slot stays write-once and a repeated append is still known."""
+        """Make old messages unavailable to readers. Slots stay write-once, and repeated appends are still
+        recognised."""
         if source != APPLICATION:
             raise RemoteError(f"{source} wanted to trim {message.topic}; only the broker's operator may")
         state = self._topic(message.topic)

@@ -78,10 +78,10 @@ class Link(Struct, Generic[Body], array_like=True):
         return Frame(epoch, 0, self.received, None, self.peer_epoch, self.acknowledged, doubt)
 
     def resend(self, epoch: int, now: float, retry_ms: float) -> "list[Frame[Body]]":
-        """If it is time: the oldest unacknowledged messages, in order.
+        """The oldest unacknowledged messages, in order, if it is time to repeat them.
 
-        A bounded number of them: after a restart from the journal nothing counts as acknowledged, and the answer to
-        the first repeat tells how much of it really is.
+        Their number is bounded: after a restart from the journal nothing counts as acknowledged, and the answer to the
+        first repeat tells how much really is.
         """
         if self.resend_due is None or now < self.resend_due:
             return []

@@ -150,7 +150,7 @@ class LinkedNode:
             self._plan_resend(address, link)
 
     def begin_epoch(self, epoch: int) -> None:
-        """This life has this epoch, or a later one that it already has. Before the first step."""
+        """Begin this epoch, unless the node is in a later one already. Call it before the first step."""
         if epoch > self.epoch:
             self.epoch = epoch
             self._to_persist[:] = [TookOver(epoch)]
@@ -160,7 +160,7 @@ class LinkedNode:
         return effects
 
     def _idle(self) -> Effects:
-        """Nothing happened."""
+        """The effects of a step in which nothing happened."""
         return Effects()
 
     def _replay(self, record: Payload) -> None:

@@ -41,7 +41,7 @@ class Proof(Struct, frozen=True, array_like=True):
 def prove(
     key: bytes, epoch: int, topic: Topic, first: Number, last: Number, publisher: Address | None, entries: Entries
 ) -> Proof:
-    """What a home says of the numbers it grants. No publisher: of a void."""
+    """The proof that a home gives with the numbers it grants. No publisher: of a void."""
     return Proof(epoch, first, last, _mac(key, epoch, topic, first, last, publisher, entries))
 
 

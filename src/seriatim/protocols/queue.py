@@ -25,7 +25,7 @@ class Queue(Struct, Generic[Item], array_like=True):
 
     @property
     def first(self) -> Item:
-        """What would be taken next."""
+        """The item that is taken next."""
         return self.items[self.taken]
 
     def append(self, item: Item) -> None:

@@ -29,7 +29,7 @@ ByteCount: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
 
 
 def about(text: str, **bounds: Any) -> Meta:
-    """What a key is, for its annotation, and the bounds of its value."""
+    """Describe a key in its annotation, with the bounds of its value."""
     return Meta(description=text, **bounds)
 
 
@@ -133,7 +133,7 @@ def convert_value(hint: Any, value: object, path: str) -> Any:
 
 
 def description(hint: Any) -> str:
-    """What a field is, from its annotation."""
+    """The description of a field, from its annotation."""
     return next(each.description for each in get_args(hint)[1:] if isinstance(each, Meta) and each.description)
 
 

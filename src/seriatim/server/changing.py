@@ -18,7 +18,7 @@ ChangeStep = Literal["", "begin", "prepare", "switch", "register"]
 
 
 class AskLayout(Struct, frozen=True, tag="layout", tag_field="do"):
-    """How far is this change? Without an id: is one under way, and what runs new nodes?"""
+    """Asks how far a change is. Without an id: whether one is under way, and what runs new nodes."""
 
     id: str = ""
 
@@ -71,7 +71,7 @@ _answer = msgspec.json.Decoder(LayoutAnswer)
 
 
 def layout_question(data: bytes) -> LayoutQuestion | None:
-    """None: it is a question of another kind, or none."""
+    """Decode a question about the layout. None: it is something else."""
     try:
         question = _question.decode(data)
     except UNREADABLE:

@@ -20,7 +20,7 @@ def config_text(config: ClusterConfig) -> str:
 
 
 def brief_text(config: ClusterConfig) -> str:
-    """The same without what the defaults say anyway."""
+    """TOML that reads as the same configuration, without settings that have their defaults."""
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     del values["folder"], values["file"], values["says_tree"]
     for name, node in values["nodes"].items():

@@ -113,7 +113,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         ).moved_by(moves)
 
     def moved_by(self, moves: Moves) -> "ClusterDescription":
-        """The same, after these moves and changes of shape."""
+        """The description after these moves and changes of shape."""
         version = RESHAPED if moves.shape else MOVED if moves.places else VERSION
         moved, shape = dict(moves.places), list(moves.shape)
         return structs.replace(self, moved=moved, moves=moves.number, shape=shape, version=version)

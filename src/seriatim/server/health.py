@@ -50,7 +50,7 @@ class Trouble(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """The same, and how long it has lasted. `node` is empty: it concerns the whole process."""
+    """A trouble of a node, and how long it has lasted. An empty `node`: it concerns the whole process."""
 
     node: str = ""
     kind: Kind

@@ -122,7 +122,7 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The same for equal layouts; the strength of the order is left out, and how they came to be so."""
+        """A digest of the layout. The strength of the order does not count, nor do the commands that led to it."""
         order = "atoms" if self.order == "atoms" else "tree"
         fields = {**msgspec.to_builtins(self), "order": order}
         for name in CHANGED_BY_COMMANDS:
@@ -138,25 +138,26 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> "Layout":
-        """With what the change under way adds, so that it can be connected to. What it removes is still there."""
+        """The layout with what the change under way adds, so that it can be connected to. What the change removes is
+        still there."""
         change = self.change
         return self if change is None or change.kind == "remove" else _made(self, change)
 
     def begun(self, change: Change, default_home: Node = "") -> "Layout":
-        """With this change under way. `default_home`: what the files that do not name one mean by it."""
+        """The layout with this change under way. `default_home`: used if the layout has none yet."""
         assert self.change is None, "one at a time"
         numbered = structs.replace(change, number=self.changes + 1)
         return structs.replace(self, change=numbered, default_home=self.default_home or default_home)
 
     def finished(self, at: str) -> "Layout":
-        """With the change under way made."""
+        """The layout after the change under way."""
         assert self.change is not None, "it was begun"
         made = structs.replace(self.change, at=at)
         history = [*self.history, made][-HISTORY_MAX:]
         return structs.replace(_made(self, made), changes=made.number, change=None, history=history)
 
     def abandoned(self) -> "Layout":
-        """Without the change under way, as it was before."""
+        """The layout without the change under way."""
         return structs.replace(self, change=None)
 
     def ended(self, id_: str) -> Change | None:
@@ -180,7 +181,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         return shapes
 
     def is_newcomer(self, node: Node) -> bool:
-        """Whether it came, or comes, into a cluster that ran."""
+        """Whether a node came, or comes, into a cluster that ran already."""
         changes = [*self.history, *([self.change] if self.change is not None else [])]
         return any(each.node == node and each.kind in ("add", "root") for each in changes)
 

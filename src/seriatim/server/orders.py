@@ -36,7 +36,7 @@ CAUSAL_IS_GLOBAL = OldKeyword(
 
 
 class Chosen(Struct, frozen=True):
-    """What somebody asked for, in the words of today. `order` None: it was left open."""
+    """The order that somebody asked for, in today's words. `order` None: none was named."""
 
     order: Order | None
     notices: tuple[OldKeyword, ...] = ()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from msgspec import Struct, to_builtins
 
@@ -22,6 +22,8 @@ PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
 PayloadBytes: TypeAlias = Annotated[
     int, about(f"the most bytes of one event, up to {PAYLOAD_BYTES_MAX}", ge=1, le=PAYLOAD_BYTES_MAX)
 ]
+
+_Name = TypeVar("_Name")  # of a process: a text or a number
 
 
 class SecurityFiles(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ def load_security(files: Mapping[str, Any], folder: Path, table: str, nodes: str
 SECURITY_KEYS = {*SecurityFiles.__struct_fields__, "node_token_file", "tls"}
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ProcessAddress(Struct, frozen=True, kw_only=True):
     """Where one process is: `"host:port"`, or a table."""
 
     short: ClassVar[str] = "address"
@@ -87,8 +89,8 @@ class SystemFile(Struct, frozen=True, kw_only=True):
     folder: Path = Path()
 
     @property
-    def places(self) -> Mapping[Any, Place]:
-        places: Mapping[Any, Place] = getattr(self, f"{self.kind}s")
+    def places(self) -> Mapping[Any, ProcessAddress]:
+        places: Mapping[Any, ProcessAddress] = getattr(self, f"{self.kind}s")
         return places
 
     def journal(self, name: object) -> Path:
@@ -103,7 +105,7 @@ class SystemFile(Struct, frozen=True, kw_only=True):
         """Tokens and certificates, read from their files."""
         raise NotImplementedError
 
-    def check_member(self, name: Any) -> Any:
+    def check_member(self, name: _Name) -> _Name:
         """Return the name. InputError: it is not listed."""
         if name not in self.places:
             some = ", ".join(str(each) for each in sorted(self.places)[:10])

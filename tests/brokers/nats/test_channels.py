@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.brokers.nats.channels import Mark, decode_mark, is_mark, last_message
+from seriatim.brokers.nats.channels import MovedMark, decode_mark, is_mark, last_message
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.messages import decode_stamps
 from seriatim.protocols.with_broker import (
@@ -139,7 +139,7 @@ async def test_a_mark_is_written_behind_all_stamps_and_once() -> None:
         left = await topic.move("eu")
         stored = await last_message(world.brokers[0], HOME, "a")
         assert stored is not None
-        assert decode_mark(stored.data, "a") == Mark("eu", 2, 1, 1)
+        assert decode_mark(stored.data, "a") == MovedMark("eu", 2, 1, 1)
         restarted = Probe(await world.connect(), HOME)
         begun = await restarted.ask(Begin(5), Begun)
         assert begun.stamped == {"a": 2}, "what it had stamped when the topic left"

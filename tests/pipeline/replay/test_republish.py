@@ -7,7 +7,7 @@ from pyspark.sql import Row
 
 from seriatim.brokers.capabilities import Reached, ReplayedEvent, ReplayPlace
 from seriatim.model import InputError
-from seriatim.pipeline.replay.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
+from seriatim.pipeline.replay.republish import RECORD_EVERY, ProgressFile, Publishing, digest_of, event_of
 
 
 def publishing(path: Path | None, digest: str = "abc", prefix: str | None = None) -> Publishing:
@@ -21,35 +21,35 @@ def at(order_key: int) -> ReplayPlace:
 def test_progress_is_written_now_and_then_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     told: list[int] = []
-    progress = Progress(publishing(path), told.append)
+    progress = ProgressFile(publishing(path), told.append)
     assert progress.reached() is None
     progress.stored(at(1), RECORD_EVERY - 1)
     assert not path.exists()
     progress.stored(at(2), RECORD_EVERY)
-    assert Progress(publishing(path), told.append).reached() == Reached(at(2), RECORD_EVERY)
+    assert ProgressFile(publishing(path), told.append).reached() == Reached(at(2), RECORD_EVERY)
     progress.stored(at(3), RECORD_EVERY + 1)
     progress.write()
-    later = Progress(publishing(path), told.append)
+    later = ProgressFile(publishing(path), told.append)
     assert later.reached() == Reached(at(3), RECORD_EVERY + 1)
     later.before = RECORD_EVERY + 1
     later.stored(at(4), 1)
     later.write()
-    assert Progress(publishing(path), told.append).reached() == Reached(at(4), RECORD_EVERY + 2)
+    assert ProgressFile(publishing(path), told.append).reached() == Reached(at(4), RECORD_EVERY + 2)
     assert told == [RECORD_EVERY - 1, RECORD_EVERY, RECORD_EVERY + 1, RECORD_EVERY + 2]
     assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
 
 
 def test_a_run_that_stores_nothing_forgets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
-    first = Progress(publishing(path), lambda count: None)
+    first = ProgressFile(publishing(path), lambda count: None)
     first.stored(at(1), 5)
     first.write()
-    second = Progress(publishing(path), lambda count: None)
+    second = ProgressFile(publishing(path), lambda count: None)
     reached = second.reached()
     assert reached is not None
     second.before = reached.count
     second.write()
-    assert Progress(publishing(path), lambda count: None).reached() == Reached(at(1), 5)
+    assert ProgressFile(publishing(path), lambda count: None).reached() == Reached(at(1), 5)
 
 
 def test_progress_of_another_replay_is_refused(tmp_path: Path) -> None:
@@ -58,14 +58,14 @@ def test_progress_of_another_replay_is_refused(tmp_path: Path) -> None:
     for text in ("{}", "[]", '{"digest": "abc", "place": 7, "count": 1}', earlier):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match="it is not a record of a replay; name another file"):
-            Progress(publishing(path), lambda count: None).reached()
+            ProgressFile(publishing(path), lambda count: None).reached()
     path.unlink()
-    other = Progress(publishing(path, "other"), lambda count: None)
+    other = ProgressFile(publishing(path, "other"), lambda count: None)
     other.stored(at(1), 1)
     other.write()
     with pytest.raises(InputError, match="it is the record of another replay"):
-        Progress(publishing(path), lambda count: None).reached()
-    assert Progress(publishing(path, prefix="replay"), lambda count: None).reached() is None  # its stream knows
+        ProgressFile(publishing(path), lambda count: None).reached()
+    assert ProgressFile(publishing(path, prefix="replay"), lambda count: None).reached() is None  # its stream knows
 
 
 def test_the_same_replay_has_the_same_digest() -> None:

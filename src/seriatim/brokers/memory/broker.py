@@ -151,8 +151,8 @@ class MemoryBroker(Broker):
         self._hub.send(None, Erase(topic, first, last))
 
     def keep_order(self, first: Position, last: Position) -> None:
-        """Of the order log only these positions are left: retention, or somebody who deletes it (0, 0) or restores an
-        older copy of it."""
+        """Keep only these positions of the order log, as retention does, or somebody who deletes it (0, 0) or restores
+        an older copy."""
         self._hub.send(None, KeepOrder(first, last))
 
     @property

@@ -47,11 +47,11 @@ class ApiRefused(RequestRefused):
 
 
 class StreamNotFound(ApiRefused):
-    """There is no such stream, or none that captures the subject."""
+    """The stream does not exist, or no stream captures the subject."""
 
 
 class StreamNameInUse(ApiRefused):
-    """There is a stream of this name with another configuration."""
+    """A stream of this name exists with another configuration."""
 
 
 class SubjectsOverlap(ApiRefused):
@@ -285,7 +285,8 @@ class Api:
         return await self.ask(kind, request, what, msgspec.json.encode(question) if question is not None else b"")
 
     async def ask(self, kind: type[A], request: str, what: str, data: bytes) -> A:
-        """The same, for a question that is encoded already."""
+        """Send a request whose body is encoded already, and decode the answer. `what`: the request in words, for
+        errors."""
         reply = await self.link.call(f"{self.prefix}.{request}", data, timeout_s=self._timeout_s)
         return _decoded(reply, kind, request, what)
 

@@ -28,7 +28,7 @@ _BEGINNING = b"{"  # stamps are an array in MessagePack, and never begin so
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class Mark(Struct, frozen=True):
+class MovedMark(Struct, frozen=True):
     """The stamps of a topic continue on the channel of `next`. `last`: up to this number they are here, or before.
 
     `move`: the one that brought it there. `epoch`: of the home that wrote this.
@@ -40,8 +40,8 @@ class Mark(Struct, frozen=True):
     epoch: _Count = 0
 
 
-encode_mark: Callable[[Mark], bytes] = msgspec.json.Encoder().encode
-_mark = msgspec.json.Decoder(Mark)
+encode_mark: Callable[[MovedMark], bytes] = msgspec.json.Encoder().encode
+_mark = msgspec.json.Decoder(MovedMark)
 
 
 def is_mark(data: bytes) -> bool:
@@ -49,7 +49,7 @@ def is_mark(data: bytes) -> bool:
     return data[:1] == _BEGINNING
 
 
-def decode_mark(data: bytes, topic: Topic) -> Mark:
+def decode_mark(data: bytes, topic: Topic) -> MovedMark:
     """RemoteError: no home wrote this."""
     try:
         return _mark.decode(data)
@@ -74,7 +74,7 @@ class Channel(Struct):
     position: int = 1  # of the message that has the next stamp, or where it will be at the earliest
     first: Number | None = None  # the first number behind that of the reader; None: there is none yet
     last: Number = 0
-    mark: Mark | None = None  # the last thing there
+    mark: MovedMark | None = None  # the last thing there
     stored: Stored | None = None  # the same, as it is stored
 
 
@@ -109,7 +109,7 @@ class Search(Struct):
         return best
 
     def _is_strange(self, channel: Channel) -> bool:
-        """There is a hole before what is there, or there is nothing and no mark that leads there."""
+        """Whether stamps are missing before the first one here, or the channel is empty and no mark led to it."""
         if channel.first is not None:
             return channel.first > self.after + 1
         return self.after > 0 and len(self.found) == 1 and channel.stored is None

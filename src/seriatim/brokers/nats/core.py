@@ -51,7 +51,7 @@ class CoreBroker(NatsBroker["CorePort"]):
             listeners.append(port)
 
     def remove_listener(self, topic: Topic, port: "CorePort") -> None:
-        """Without listeners the subscription ends."""
+        """Stop telling this port about the topic. Ends the subscription at the server with the last listener."""
         subject = self.names.slots_subject(topic)
         listeners = self._listeners.get(subject, [])
         if port in listeners:

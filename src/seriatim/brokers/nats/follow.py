@@ -168,7 +168,7 @@ class StampFollowing:
             follower.deliver(StampedTo(each.topic, each.last))
 
     def _refuse(self, each: Followed, error: SeriatimError) -> None:
-        """Nothing can be told of this topic. Whoever follows it again tries again."""
+        """Tell all followers of a topic why they get nothing, and forget them. A later follower tries again."""
         followers = list(each.followers.values())
         each.followers.clear()
         self._forget(each)

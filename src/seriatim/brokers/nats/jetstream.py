@@ -139,7 +139,8 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
 
     async def _ended(self, topic: Topic) -> tuple[Number, str]:
-        """For a removed topic: its last number, after which a new log begins, and when its log was created. Else 0."""
+        """The last number of a removed topic, after which a new log begins, and when its log was created. (0, ""): it
+        was not removed."""
         if self.mode != "log" or self.home_of is None:
             return 0, ""
         last = await furthest(self, topic, thorough=True)  # it may have moved since

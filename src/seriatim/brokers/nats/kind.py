@@ -128,6 +128,12 @@ class JetStreamKind(NatsKind):
 
         return NatsServer(folder, port, config=config)
 
+    def how_to_empty(self) -> str:
+        return "delete its events with the server's tools: nats stream purge"
+
+    def how_to_delete(self, stream: str) -> str:
+        return f"delete it first: nats stream rm {stream}"
+
 
 class CoreKind(NatsKind):
     """Plain NATS."""

@@ -214,7 +214,7 @@ class NatsClaim:
         self._news.set()
 
     def _on_question(self, message: Msg) -> None:
-        """Somebody asks whether this life lives. One that has lost its name says nothing."""
+        """Answer whether this life is alive. A life that has lost its name does not answer."""
         life = self._life
         if life is not None and not self.lost.done() and message.data == life.holder.encode() and message.reply:
             self._api.link.publish(message.reply, message.data)

@@ -422,7 +422,7 @@ class JetStreamPort(Port):
                 self._refuse(message, problem)
 
     async def _read_slot(self, message: Write, ack: PubAck) -> None:
-        """Another writer was first: report what the slot holds."""
+        """Report what a slot holds, because another writer was first."""
         topic, number = message.topic, message.number
         try:
             question = {"last_by_subj": slot_subject(self._names, topic, number)}

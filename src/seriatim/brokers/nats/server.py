@@ -248,6 +248,6 @@ def _greets(port: int) -> bool:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Also for a server that nobody has stopped: the object was dropped, or the interpreter ends."""
+    """Kill a server that nobody has stopped, because its object was dropped or the interpreter ends."""
     process.kill()
     process.wait(STOP_S)

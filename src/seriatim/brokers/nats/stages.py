@@ -66,7 +66,7 @@ class Stages:
         attended.wanted_by[who] = deliver
 
     def leave(self, who: Hashable) -> None:
-        """It wants nothing any more."""
+        """Drop every topic that this one wants."""
         for topic in [topic for each, topic in self._subjects if each == who]:
             self._leave(who, topic)
 

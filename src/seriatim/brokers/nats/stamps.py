@@ -29,7 +29,7 @@ from seriatim.brokers.naming import unescape
 from seriatim.brokers.nats.api import EXPECTED_IN_STREAM, Stored, StreamNotFound, WrongLastSequence, ack_of, patiently
 from seriatim.brokers.nats.channels import (
     END,
-    Mark,
+    MovedMark,
     channels_of,
     decode_mark,
     encode_mark,
@@ -56,7 +56,7 @@ LOG = "Seriatim-Log"
 NOTICED_S = 60.0  # within this time a home has noticed that a log was created again, and stamps no more
 
 
-class Lane(Struct):
+class TopicStamps(Struct):
     """One topic."""
 
     queue: dict[Number, Stamped] = field(default_factory=dict)  # not kept yet, by first number, in order
@@ -65,7 +65,7 @@ class Lane(Struct):
     busy: bool = False
     too_early_since: float | None = None
     left: Unwatch | None = None  # the topic has moved away, and the mark that says so is not kept yet
-    mark: Mark | None = None  # the last thing that is known to be kept
+    mark: MovedMark | None = None  # the last thing that is known to be kept
     is_ended: bool = False  # that it was removed is the last thing
 
 
@@ -94,7 +94,7 @@ class StampChannel:
         self._link = streams.api.link
         self._deliver = deliver
         self._on_error = on_error
-        self._lanes: dict[Topic, Lane] = {}
+        self._lanes: dict[Topic, TopicStamps] = {}
         self._end: int | None = None  # of the stream, with all that is under way; None: not known, read it
         self._under_way = 0
         self._epoch = 0  # of the life that writes
@@ -147,7 +147,7 @@ class StampChannel:
         if self._later > self._epoch:
             self._deliver(Begun(self._epoch, self._later))
             return
-        lane = self._lanes.setdefault(stamped.topic, Lane())
+        lane = self._lanes.setdefault(stamped.topic, TopicStamps())
         lane.queue.setdefault(stamped.first, stamped)
         if not lane.busy:
             self._pump(stamped.topic, lane)
@@ -156,14 +156,14 @@ class StampChannel:
         """Store the mark behind the stamps of a topic that has moved. The answer is `Unwatched`."""
         if self._later > self._epoch:
             return
-        lane = self._lanes.setdefault(message.topic, Lane())
+        lane = self._lanes.setdefault(message.topic, TopicStamps())
         lane.left = message
         if not lane.busy:
             self._pump(message.topic, lane)
 
     async def look_up(self, topic: Topic) -> Number:
         """How far the stamps of a topic are kept; makes the stream if there is none yet."""
-        lane = self._lanes.setdefault(topic, Lane())
+        lane = self._lanes.setdefault(topic, TopicStamps())
         if lane.kept_to is None:
             await self._read_back(topic, lane)
         assert lane.kept_to is not None, "just read"
@@ -188,7 +188,7 @@ class StampChannel:
 
     def name_log(self, topic: Topic, log: Sighting) -> None:
         """The log that the next stamps are of."""
-        self._lanes.setdefault(topic, Lane()).log = log
+        self._lanes.setdefault(topic, TopicStamps()).log = log
 
     async def end(self, topic: Topic, last: Number, epoch: int) -> None:
         """Forget the stamps of a topic, except how far they went: a new log continues after that.
@@ -206,7 +206,7 @@ class StampChannel:
         if self._end is None:
             self._find_end()
             raise ConnectionFailed(f"it is not known yet where the stamps of {self._node} end")
-        lane = self._lanes.setdefault(topic, Lane())
+        lane = self._lanes.setdefault(topic, TopicStamps())
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._ask(topic, lane, body, answered.set_result, {END: str(last)})
         is_kept = self._answered(topic, lane, await answered, [])
@@ -222,7 +222,7 @@ class StampChannel:
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _pump(self, topic: Topic, lane: Lane) -> None:
+    def _pump(self, topic: Topic, lane: TopicStamps) -> None:
         if self._closed or not (lane.queue or lane.left):
             return
         if self._end is None:
@@ -245,7 +245,7 @@ class StampChannel:
     def _ask(
         self,
         topic: Topic,
-        lane: Lane,
+        lane: TopicStamps,
         data: bytes,
         on_reply: Callable[[Reply], None],
         more: dict[str, str] | None = None,
@@ -259,13 +259,13 @@ class StampChannel:
             headers[LOG] = lane.log.created
         self._link.ask(self._streams.names.stamps_subject(self._node, topic), data, on_reply, headers)
 
-    def _write_mark(self, topic: Topic, lane: Lane, left: Unwatch) -> None:
+    def _write_mark(self, topic: Topic, lane: TopicStamps, left: Unwatch) -> None:
         is_written = lane.mark is not None and lane.mark.move >= left.move
         if is_written or (lane.kept_to or 0) > left.last:  # or too late: the topic has come back, and is stamped on
             self._has_left(topic, lane, left)
             self._pump(topic, lane)
             return
-        mark = Mark(left.to, left.last, left.move, self._epoch)
+        mark = MovedMark(left.to, left.last, left.move, self._epoch)
 
         def on_reply(reply: Reply) -> None:
             if self._answered(topic, lane, reply, []):
@@ -276,13 +276,13 @@ class StampChannel:
 
         self._ask(topic, lane, encode_mark(mark), on_reply, {END: str(left.last)} if lane.is_ended else None)
 
-    def _has_left(self, topic: Topic, lane: Lane, left: Unwatch) -> None:
+    def _has_left(self, topic: Topic, lane: TopicStamps, left: Unwatch) -> None:
         lane.left = None
         if not lane.queue:
             self._lanes.pop(topic, None)
         asyncio.get_running_loop().call_soon(self._deliver, Unwatched(topic, left.move))
 
-    def _next_batch(self, lane: Lane) -> list[Stamped]:
+    def _next_batch(self, lane: TopicStamps) -> list[Stamped]:
         """The stamps that follow the last kept one without a hole."""
         batch: list[Stamped] = []
         entries, reached = 0, lane.kept_to or 0
@@ -298,7 +298,7 @@ class StampChannel:
             lane.too_early_since = None
         return batch
 
-    def _waited_enough(self, lane: Lane, early: Stamped) -> bool:
+    def _waited_enough(self, lane: TopicStamps, early: Stamped) -> bool:
         now = time.monotonic()
         if lane.too_early_since is None:
             lane.too_early_since = now
@@ -308,12 +308,12 @@ class StampChannel:
         logger.error(text, early.topic, lane.kept_to, early.first)
         return True
 
-    def _on_reply(self, topic: Topic, lane: Lane, batch: list[Stamped], reply: Reply) -> None:
+    def _on_reply(self, topic: Topic, lane: TopicStamps, batch: list[Stamped], reply: Reply) -> None:
         if self._answered(topic, lane, reply, batch):
             lane.kept_to, lane.mark, lane.is_ended = batch[-1].last, None, False
         self._go_on(topic, lane)
 
-    def _answered(self, topic: Topic, lane: Lane, reply: Reply, batch: list[Stamped]) -> bool:
+    def _answered(self, topic: Topic, lane: TopicStamps, reply: Reply, batch: list[Stamped]) -> bool:
         """Whether a message is kept."""
         lane.busy = False
         self._under_way -= 1
@@ -333,7 +333,7 @@ class StampChannel:
             return True
         return False
 
-    def _go_on(self, topic: Topic, lane: Lane) -> None:
+    def _go_on(self, topic: Topic, lane: TopicStamps) -> None:
         if self._closed:
             return
         if self._end is None:
@@ -371,7 +371,7 @@ class StampChannel:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is being created again") from None
 
-    def _give_up(self, lane: Lane, batch: list[Stamped], error: SeriatimError) -> None:
+    def _give_up(self, lane: TopicStamps, batch: list[Stamped], error: SeriatimError) -> None:
         """Give up stamps that the server refuses; the machine may try again.
 
         Later stamps are given up too: written without its predecessor, a stamp would make that one seem to be kept.
@@ -383,13 +383,13 @@ class StampChannel:
         if refused is not None:
             self._on_error(refused, error)
 
-    def _pump_again(self, topic: Topic, lane: Lane) -> None:
+    def _pump_again(self, topic: Topic, lane: TopicStamps) -> None:
         if not lane.busy:
             self._pump(topic, lane)
 
     # ── reading back ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _recover(self, topic: Topic, lane: Lane) -> None:
+    async def _recover(self, topic: Topic, lane: TopicStamps) -> None:
         """Find out which stamps are kept. Tries until it succeeds: stamps that were handed to us are not forgotten."""
         try:
             await patiently(lambda: self._read_back(topic, lane))
@@ -400,7 +400,7 @@ class StampChannel:
         lane.busy = False
         self._pump(topic, lane)
 
-    async def _read_back(self, topic: Topic, lane: Lane) -> None:
+    async def _read_back(self, topic: Topic, lane: TopicStamps) -> None:
         stream = await self._streams.stamps(self._node)
         subject = self._streams.names.stamps_subject(self._node, topic)
         try:

@@ -112,7 +112,7 @@ class Streams:
         self._captured.pop(topic, None)
 
     def forget_other(self, stream: str) -> None:
-        """The same for streams of slots, stamps, names and clients' logs."""
+        """Look a stream of slots, stamps, names or clients' logs up again when it is needed."""
         self._others.discard(stream)
 
     async def was_removed(self, topic: Topic) -> bool:

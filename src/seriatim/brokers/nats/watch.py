@@ -386,14 +386,15 @@ class Watcher:
                 self._ask_soon(each)
 
     def _on_changed(self, message: Msg) -> None:
-        """Somebody has added a name to a bucket."""
+        """Called when somebody has added a name to a bucket."""
         each = self._watched.get(message.subject.rpartition(".")[2])
         if each is not None and each.stream:
             each.state_due = 0.0
             self._ask_soon(each)
 
     def _look_for_lost_names(self, each: Watched, subjects: list[str]) -> None:
-        """Somebody has replaced the configuration of a bucket's stream by an older one: add the names again."""
+        """Called when somebody has replaced the configuration of a bucket's stream by an older one: adds the names
+        again."""
         lost = set(each.subjects).difference(subjects)
         for subject in lost:
             self._streams.want(each.topic, subject)

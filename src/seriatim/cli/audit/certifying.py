@@ -58,7 +58,7 @@ def requested_of(options: dict[str, Any], requested: list[str]) -> list[str]:
 
 
 def method_of(options: dict[str, Any]) -> str:
-    """What the report calls the method."""
+    """The name of the method in the report."""
     return METHODS[options["order_log"] is not None, options["certificate_only"]]
 
 

@@ -116,7 +116,8 @@ class AtomsSession(BrokerSession):
 
 
 def _refuse_what_needs_causal(settings: Settings) -> None:
-    """In causal order an event is confirmed when it has left the graph, one after the other. Otherwise earlier."""
+    """Refuse `confirm` and `own_order`: without causal order, an event is confirmed when it has its number, which is
+    too early for them."""
     wishes = {"confirm": settings.confirm == "placed", "own_order": settings.own_order}
     for option in [name for name, is_wished in wishes.items() if is_wished]:
         problem = 'without causal order an event is confirmed when it has its number in its topic (order="atoms")'

@@ -45,7 +45,7 @@ class TcpNetwork(Network):
         self._dialer = ClientDialer(cluster, self.switchboard, name)
 
     async def open(self) -> None:
-        """Some node may be down that this client does not even need: one that answers is enough to begin."""
+        """Connect to the nodes. One that answers is enough, because this client may not need the others."""
         self._dialer.start()
         self._cluster.networks.add(self)
         loop = asyncio.get_running_loop()
@@ -127,7 +127,8 @@ class RemoteCluster:
         return TcpNetwork(self, name)
 
     def journal(self, durable: str) -> Journal | None:
-        """On the broker, if it has journals, with as many replicas as the cluster's streams have."""
+        """The journal of a durable subscription on the broker, with the replicas of the cluster's streams. None: the
+        broker keeps no journals."""
         replicas = int(self.description.broker_options.get("replicas", 1))
         return self.broker.durable_journal(durable, cluster=self.description.cluster, replicas=replicas)
 

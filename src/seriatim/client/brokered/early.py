@@ -34,7 +34,7 @@ class Early:
         return unread
 
     def remove(self, unread: "UnreadEarly") -> None:
-        """Nothing more of this subscription is given to the application."""
+        """Forget a subscription: what it has read is given to the application now, and nothing later."""
         if unread in self._unread:
             unread.give_what_was_read()
             self._unread.remove(unread)

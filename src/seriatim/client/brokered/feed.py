@@ -247,7 +247,7 @@ class Feed:
         return (self._clock.now_ms() - since) / 1000.0 if since is not None else 0.0
 
     def notes(self) -> list[str]:
-        """Other notes, in sentences."""
+        """What else to know about this subscription, in sentences."""
         notes = [
             f"{topic} {answer.number} is {answer.state}: this wait does not end by itself; "
             "subscribe with gaps=GapPolicy.skip() to continue after it"

@@ -105,7 +105,7 @@ class SubscriberView(ABC):
         return None
 
     def explain(self) -> list[str]:
-        """Other notes, in sentences."""
+        """What else to know about this machine, in sentences."""
         return []
 
     @property

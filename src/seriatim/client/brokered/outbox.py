@@ -325,7 +325,7 @@ class BrokerOutbox(Outbox):
         self._flush_soon(lane)
 
     def _place(self, topic: Topic, number: int) -> None:
-        """This number of the topic and all before it have their place."""
+        """Confirm all events of the topic up to this number: they have their place in the order."""
         unplaced = self._unplaced.get(topic)
         while unplaced and unplaced[0].number <= number:
             self._confirm(unplaced.popleft())

@@ -13,7 +13,8 @@ LEAVE_S = 2.0  # how long closing waits until the others know
 
 
 class DirectSource(Source):
-    """Its session calls `keep` for events, `miss` for gaps, and `fail` when it cannot continue.
+    """The source of a subscription without a broker. Its session calls `keep` for events, `miss` for gaps, and `fail`
+    when it cannot continue.
 
     Events that came before a failure are handed out first.
     """

@@ -22,7 +22,7 @@ JOIN_FIX = "subscribe to it first, or connect(..., join=True), which does so by 
 
 
 class PeerOutbox(DirectOutbox):
-    """With `connect(join=True)` the peer holds a topic before the first publication on it."""
+    """The outbox of a peer. With `connect(join=True)` the peer holds a topic before its first publication on it."""
 
     unfinished = "are not received by all members"
     late = "not all members have received"
@@ -52,7 +52,7 @@ class PeerOutbox(DirectOutbox):
             self._answer(pending, Published(pending.topic, self._numbers.pop(event_id), 0, event_id))
 
     def unsettled(self, event_id: str) -> None:
-        """This peer was presumed dead before all members had the event."""
+        """Fail the publication of an event: this peer was presumed dead before all members had received it."""
         pending = self._settled(event_id)
         if pending is not None:
             self._numbers.pop(event_id, None)

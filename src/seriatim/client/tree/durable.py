@@ -248,7 +248,7 @@ class DurableSubscriber:
 
     @property
     def acknowledged(self) -> dict[Topic, Number]:
-        """Of every topic held, the last number that is acknowledged."""
+        """The last acknowledged number of each topic held."""
         state = self.subscriber.state
         return {
             topic: self._done.get(topic, holding.start)

@@ -101,12 +101,13 @@ def _acknowledged(life: Life) -> dict[Topic, Number]:
 
 
 def _has_topics(life: Life) -> bool:
-    """Whether it has ever held a topic: else there is nothing to lose."""
+    """Whether the subscription has ever held a topic. If not, an empty journal loses nothing."""
     return any(key.startswith(TOPIC) for key in life.numbers)
 
 
 def why_behind(past: Past, last: Life) -> str | None:
-    """Why a journal is not the one of the last life, or not as far. None: it is."""
+    """Why a journal must not be used: it is not that of the last life, or lacks acknowledged messages. None: it may be
+    used."""
     if REMOVED in last.numbers and not past.is_empty:
         return "an operator has removed the subscription since, and the nodes have forgotten it"
     if not _has_topics(last):
@@ -138,11 +139,11 @@ class JournalPlace(Struct, frozen=True):
 
 
 class Progress(Protocol):
-    """How far the application is, in a machine."""
+    """A machine that knows how far its application is."""
 
     @property
     def acknowledged(self) -> Mapping[Topic, Number]:
-        """Of every topic held, the last number that is acknowledged."""
+        """The last acknowledged number of each topic held."""
 
 
 class DurableLife:

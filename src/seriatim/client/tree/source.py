@@ -242,7 +242,7 @@ class DurableSource(TreeSource):
         return Past() if is_anew else past, self._life.lived
 
     def _on_lost(self, error: Fenced) -> None:
-        """Another process has taken over. It has the same address, so its nodes are left to it."""
+        """End without leaving: another process has taken over. It has the same address, so its nodes are left to it."""
         self.feed.end(error)
         if self._network is not None:
             self._leaving = asyncio.get_running_loop().create_task(self._network.close())

@@ -65,7 +65,8 @@ def run_isolated(
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """With everything it started. A child that has ended is left alone: its id may be another's by now."""
+    """Kill a child with everything it started. A child that has ended is left alone, because its process id may be
+    another's."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait(END_S)

@@ -166,7 +166,7 @@ class OrderedSystem(ABC):
 
     @property
     def messages(self) -> int:
-        """All of them so far."""
+        """How many messages were handled so far."""
         return sum(self.world.handled.values())
 
     def effective(self, host: Address, now: float) -> None:

@@ -38,7 +38,7 @@ class Sample(Struct, frozen=True):
 
     @property
     def half_width(self) -> float:
-        """Of the 95 % confidence interval of the mean. One seed says nothing about it."""
+        """Half the width of the 95 % confidence interval of the mean; infinite for a single seed."""
         if self.count < 2:
             return float("inf")
         t = _STUDENT[self.count - 2] if self.count - 2 < len(_STUDENT) else _NORMAL
@@ -74,7 +74,7 @@ class Results:
         self.failures = [run for run in self.runs if run.measures is None]
 
     def measures(self, where: Where) -> list[dict[str, float]]:
-        """Those of each run that has these parameters, and maybe others; there must be one."""
+        """The measures of every run that has these parameters, and maybe others. There must be one."""
         runs = (run for run in self.runs if where.items() <= run.parameters.items())
         return _measured([run.measures for run in runs if run.measures is not None])
 

@@ -40,7 +40,7 @@ def draw_tree(random: Random, index: int, name: str, variant: str | None) -> Jou
 
 
 def draw_vcube(random: Random, index: int, name: str, variant: str | None) -> Journey:
-    """Of five worlds the third is a plot, the fourth a story."""
+    """Draw a world. Of each five worlds, the third is a plot and the fourth a story."""
     if index % 5 == 2:
         plot = random_plot(random)
         return Journey(plotted_world(name, plot), partial(PlotWalk, steps=plot.steps, hurried=HURRIED))

@@ -40,7 +40,7 @@ class Link(Struct, frozen=True):
 
 
 def reliable_fifo(delay: Delay = LOCAL_NETWORK) -> Link:
-    """In order, exactly once: a stream of a broker that stores and acknowledges."""
+    """A link that delivers everything once and in order, like a stream of a broker that stores and acknowledges."""
     return Link(delay)
 
 
@@ -52,7 +52,7 @@ def reliable_unordered(delay: Delay = LOCAL_NETWORK) -> Link:
 def unreliable(
     delay: Delay = LOCAL_NETWORK, loss: float = 0.05, duplication: float = 0.05, reordering: float = 0.05
 ) -> Link:
-    """At most a good try: plain publish-subscribe."""
+    """A link that may lose, repeat and reorder, like plain publish-subscribe."""
     return Link(delay, fifo=True, loss=loss, duplication=duplication, reordering=reordering, holds=False)
 
 
@@ -115,7 +115,7 @@ class Network:
         return route
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Nothing passes from the first to the second of each pair until it is joined as often as it was cut."""
+        """Let nothing pass from the first to the second of each pair until it is joined as often as it was cut."""
         for source, target in pairs:
             route = self.route(source, target)
             route.cuts += 1
@@ -151,7 +151,7 @@ class Network:
 
 
 def between(left: Iterable[Address], right: Iterable[Address]) -> Iterator[Pair]:
-    """Both directions between two sides, for a partition."""
+    """All pairs between two sides, in both directions, for a partition."""
     for one, other in product(list(left), list(right)):
         yield one, other
         yield other, one

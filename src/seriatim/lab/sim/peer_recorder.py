@@ -64,7 +64,8 @@ class PeerRecorder:
         stay.position += 1
 
     def _begin(self, name: str, topic: Topic) -> _Stay:
-        """It holds the topic, now at the latest: some is notified before the application is told that it joined."""
+        """Note that the peer holds the topic, now at the latest: it may be notified before the application is told that
+        it joined."""
         self._histories.setdefault(topic, History())
         stay = self._stays.setdefault((name, topic), _Stay())
         if stay.since is None:

@@ -40,7 +40,7 @@ class Journal:
         return self.epoch
 
     def append(self, records: Sequence[Payload], expected_last: int) -> bool:
-        """All of the records or none. False: somebody else has written since; you have been replaced."""
+        """Append all of the records or none. False: another process has written since, and has replaced this one."""
         if expected_last != len(self.entries):
             return False
         self.entries.extend(records)

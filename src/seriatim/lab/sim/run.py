@@ -61,7 +61,7 @@ class Simulation:
             self._plan(what)
 
     def finish(self) -> Outcome:
-        """Both phases. A machine that fails ends the run, and is a violation."""
+        """Run both phases. A machine that fails ends the run, and is a violation."""
         try:
             self._play()
         except MachineFailed as failed:

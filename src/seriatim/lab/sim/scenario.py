@@ -244,7 +244,8 @@ class _Draw:
         return acts
 
     def _moves(self, topics: list[Topic], nodes: list[Node]) -> list[Moving]:
-        """With a chance of their own, so that a scenario without them is what it was before there were any."""
+        """Draw moves of topics from a random generator of their own, so that they do not change the rest of a
+        scenario."""
         random = Random(f"moves {self.seed}")
         count = self._choose(self.options.moves, random.choice((0, 1, 3)), when_as_printed=0)
         if len(nodes) == 1:

@@ -201,7 +201,8 @@ class TreeWorld:
         return self.simulator.command(address, Publish(tuple(events)))
 
     def _client(self, name: str) -> str:
-        """With own_order the first process of p1 publishes for the client that is also the subscriber s1, and so on."""
+        """The client of a process. With `own_order` the first process of p1 publishes for the client that is also the
+        subscriber s1."""
         if not self.scenario.own_order or self._publishers[name] != name:
             return self._publishers[name]
         return f"s{name[1:]}"

@@ -21,7 +21,7 @@ from seriatim.runtime import Recovered
 
 
 class Founded(Struct, frozen=True, tag="FoundedStation", kw_only=True):
-    """This journal belongs to this station, among these others.
+    """The first record of a station's journal: the station, and the others it was founded with.
 
     `founding` is drawn once per journal, and is part of the id of all that the station writes to the broker: a station
     that starts with a new journal counts from 1 again, and must not mistake older items for its own.

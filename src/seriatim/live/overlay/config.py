@@ -28,14 +28,22 @@ from seriatim.runtime.net import system
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 from seriatim.runtime.tables import Count, Milliseconds, Seconds, about, parse, read_toml
-from seriatim.server.schemas import NodeName, PayloadBytes, Place, SecurityFiles, SystemFile, check_name, load_security
+from seriatim.server.schemas import (
+    NodeName,
+    PayloadBytes,
+    ProcessAddress,
+    SecurityFiles,
+    SystemFile,
+    check_name,
+    load_security,
+)
 
 # A connection loses nothing while it lasts, and what the last one lost is repeated on the new one. So repeating by the
 # clock is the last resort.
 RETRY_MS = 5_000.0
 
 
-class BrokerPlace(Place, frozen=True, kw_only=True):
+class BrokerAddress(ProcessAddress, frozen=True, kw_only=True):
     """The address of one broker, and its parent."""
 
     parent: Annotated[str, about("the broker above it; the root has none")] = ""
@@ -111,7 +119,7 @@ class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
     kind = "broker"
     example = 'B1 = "127.0.0.1:7600"'
 
-    brokers: dict[NodeName, BrokerPlace] = field(default_factory=dict)
+    brokers: dict[NodeName, BrokerAddress] = field(default_factory=dict)
     options: BrokersOptions = BrokersOptions()
     security: OverlaySecurity = OverlaySecurity()
 
@@ -160,7 +168,7 @@ def load_overlay(path: Path) -> OverlayConfig:
 
 
 def parse_overlay(raw: Mapping[str, Any], folder: Path = Path()) -> OverlayConfig:
-    """The same from what TOML reads as. `raw` is not changed."""
+    """Check an overlay that was read from TOML. `raw` is not changed."""
     return parse(OverlayConfig, raw, folder=folder)
 
 

@@ -20,10 +20,10 @@ FIX = "start it as it was, or start all brokers with empty journals"
 
 
 class Founded(Struct, frozen=True, tag=True):
-    """This journal belongs to this broker, among these neighbours, with this order.
+    """The first record of a broker's journal: the broker, its neighbours and its order.
 
-    `bounds`: limits that decide what is refused or sent, so replaying with other limits would give another broker.
-    Old journals lack some or all of them; ids or messages were made differently then.
+    `bounds`: limits that decide what is refused or sent, so replaying with other limits would give another broker. Old
+    journals lack some or all of them; ids or messages were made differently then.
     """
 
     place: Place

@@ -27,7 +27,7 @@ from seriatim.runtime.net import system
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 from seriatim.runtime.tables import Count, Milliseconds, about, parse, read_toml
-from seriatim.server.schemas import PayloadBytes, Place, SecurityFiles, SystemFile
+from seriatim.server.schemas import PayloadBytes, ProcessAddress, SecurityFiles, SystemFile
 
 PeerId = Annotated[int, about(f"whole numbers from 0 to {IDS_MAX - 1}", ge=0, le=IDS_MAX - 1)]
 
@@ -80,7 +80,7 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
     kind = "peer"
     example = '0 = "127.0.0.1:7500"'
 
-    peers: dict[PeerId, Place] = field(default_factory=dict)
+    peers: dict[PeerId, ProcessAddress] = field(default_factory=dict)
     options: PeersOptions = PeersOptions()
     security: PeersSecurity = PeersSecurity()
     given: SecurityOptions | None = None
@@ -112,7 +112,7 @@ def load_peers(path: Path) -> PeersConfig:
 
 
 def parse_peers(raw: Mapping[str, Any], folder: Path = Path()) -> PeersConfig:
-    """The same from what TOML reads as. `raw` is not changed."""
+    """Check a list of peers that was read from TOML. `raw` is not changed."""
     return parse(PeersConfig, raw, folder=folder, given=None)
 
 

@@ -63,7 +63,7 @@ class ActiveProcess:
 
 
 async def _why_unreached(address: str) -> str:
-    """Why nobody accepts connections there. Empty: somebody does."""
+    """Why no process accepts connections at this address. Empty: one does."""
     host, port = split_address("address", address)
     try:
         async with asyncio.timeout(ANSWER_S):

@@ -263,7 +263,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         return is_under_way or any(wish.reshape.node == node for wish in moving.wishes)
 
     def end(self, error: BaseException) -> None:
-        """Another process runs the node, or its journal must not be used: nothing more leaves."""
+        """Stop at once, because another process runs the node or its journal must not be used: nothing more leaves."""
         if self._driver is not None:
             self._driver.end(error)
 

@@ -65,7 +65,7 @@ class Operator:
         return encode(self._told(question.topic, refused))
 
     def told(self, notice: Payload) -> None:
-        """What the machine says of its moves."""
+        """Take what the machine says of its moves."""
         match notice:
             case MoveStep(step="quiesce"):
                 self._since_s[notice.topic] = self._now_s()

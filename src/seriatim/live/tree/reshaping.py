@@ -50,7 +50,8 @@ class Reshaper:
     # ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, question: LayoutQuestion) -> bytes | None:
-        """None: this node is not the root, and does not know either."""
+        """The answer to a question about the layout. None: this node is not the root, and does not know of that
+        change."""
         if not self.is_root and self._agreement.layout.ended(question.id) is None:
             return None
         refused = self._refused(question)
@@ -158,7 +159,7 @@ class Reshaper:
     # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def told(self, notice: Payload) -> None:
-        """What the machine says of changes of shape."""
+        """Take what the machine says of changes of shape."""
         match notice:
             case ReshapeStep():
                 self._step = notice.step
@@ -185,8 +186,11 @@ class Reshaper:
             self._news.clear()
 
     async def _carry_out(self) -> None:
-        """It is made when the machine has nothing more to do for it: then every node has journaled the new shape. A
-        node that starts again compares its journal with what is registered."""
+        """Finish the change when the machine has nothing more to do for it: then every node has journaled the new
+        shape.
+
+        A node that starts again compares its journal with what is registered.
+        """
         change, host = self._agreement.layout.change, self._served.host
         if change is None or host is None or not self.is_root or host.is_reshaping(change.node):
             return

@@ -123,7 +123,8 @@ class ServedNode(Served[NodeHost]):
         self._tasks.append(loop.create_task(self._active.look_forever()))
 
     def _own_journal(self) -> Journal:
-        """With a beat, if the broker keeps it: the node may be given a standby while it runs."""
+        """The journal of the node. If the broker keeps it, it has a beat, because the node may be given a standby while
+        it runs."""
         is_watched = self._config.nodes[self.node].journal in ON_BROKER
         return self.process.watched_journal(self.node) if is_watched else super()._own_journal()
 
@@ -228,7 +229,7 @@ class ServedNode(Served[NodeHost]):
             yield from self._lag.troubles(inner.order_position, inner.order_kept, time.monotonic())
 
     def details(self, host: NodeHost) -> dict[str, Any]:
-        """As of the last survey."""
+        """What the last survey found, for the status page."""
         last = self.surveyor.last
         found: dict[str, Any] = {name: getattr(last, name) for name in SURVEYED}
         found |= {"waiting": host.waiters.count, "longest_wait_s": host.waiters.oldest_s}

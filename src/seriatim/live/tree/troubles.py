@@ -109,7 +109,7 @@ class Lag:
         self._since_s = 0.0
 
     def troubles(self, given: int, kept: int, now_s: float) -> Iterator[Trouble]:
-        """So many positions are given, so many the broker keeps."""
+        """Trouble if positions that were given stay missing from the broker's order log for too long."""
         if kept != self._kept or given <= kept:
             self._kept, self._since_s = kept, now_s
         elif (age_s := now_s - self._since_s) > LATE_S:

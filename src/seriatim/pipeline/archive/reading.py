@@ -26,7 +26,7 @@ PLACE = ["stream", "stream_position", "line"]
 
 
 def file_schema(table: str) -> StructType:
-    """Of the files: the table, where each row came from, and the folder's date."""
+    """The schema of an archive's files: the columns of the table, where each row came from, and the folder's date."""
     fields = [StructField(each.name, each.dataType) for each in ARCHIVE[table].fields]
     return StructType([*fields, *BOOKKEEPING.fields, StructField("date", DateType())])
 
@@ -37,7 +37,7 @@ def with_date(rows: DataFrame) -> DataFrame:
 
 
 def digest(table: str) -> Column:
-    """Of all rows, in any order: equal digests and counts mean equal rows. Maps have no hash of their own."""
+    """A digest of all rows in any order: equal digests and counts mean equal rows. Maps are hashed as JSON."""
     columns = [
         F.to_json(F.col(each.name)) if isinstance(each.dataType, MapType) else F.col(each.name)
         for each in file_schema(table).fields
@@ -52,7 +52,7 @@ def lost_count() -> Column:
 
 
 def last_rows(rows: DataFrame, table: str) -> DataFrame:
-    """Of rows that change later, the last one of each key; without those that were withdrawn."""
+    """Keep only the last row of each key, for tables whose rows change later, and drop withdrawn ones."""
     keys = KEYS.get(table)
     if keys is None:
         return rows
@@ -95,7 +95,7 @@ def read_gaps(spark: SparkSession, uri: str, table: str) -> DataFrame:
 
 
 def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
-    """Of every table that an archive has: rows, what was lost, folders and bytes."""
+    """The size of every table of an archive: rows, lost positions, folders and bytes."""
     found: list[dict[str, str | int]] = []
     for table in TABLES:
         records = records_of(spark, uri, table)
@@ -141,7 +141,7 @@ def _not_whole(root: str, record: Record, rows: int) -> InputError:
 
 
 def _present(rows: DataFrame, table: str) -> DataFrame:
-    """Without what says that something is missing, in the columns of `schemas.py`."""
+    """Rows in the columns of `schemas.py`, without those that stand for missing positions."""
     return last_rows(rows.where(F.col("lost_to").isNull()), table).select(*ARCHIVE[table].names)
 
 

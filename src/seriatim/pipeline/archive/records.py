@@ -64,7 +64,8 @@ def records_uri(root: str, table: str) -> str:
 
 
 def put_record(spark: SparkSession, root: str, record: Record) -> None:
-    """From now on these rows are in the archive. If somebody else was faster, theirs count, and are the same rows."""
+    """Add a record to the archive, which makes its rows part of it. If another process was faster, its record counts;
+    the rows are equal."""
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
     files.create(spark, files.join(records_uri(root, record.table), record.name), data)
 
@@ -85,7 +86,7 @@ def records_of(spark: SparkSession, root: str, table: str) -> list[Record]:
 
 
 def void_records(spark: SparkSession, root: str, table: str) -> list[Record]:
-    """Those that a record of more batches has replaced."""
+    """The records that one of more batches has replaced."""
     ranges = _ranges(spark, root, table)
     valid = set(_valid(ranges))
     found = [_read(spark, root, table, *each) for each in ranges if each not in valid]
@@ -98,7 +99,7 @@ def _ranges(spark: SparkSession, root: str, table: str) -> list[tuple[int, int]]
 
 
 def _valid(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Without those that lie within another one. Ranges never overlap in part."""
+    """The ranges that do not lie within another one. Ranges never overlap in part."""
     valid: list[tuple[int, int]] = []
     for first, last in sorted(ranges, key=lambda each: (each[0], -each[1])):
         if not valid or last > valid[-1][1]:

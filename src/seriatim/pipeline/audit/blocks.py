@@ -45,14 +45,14 @@ def dirty_events(all_events: DataFrame, low: Array, high: Array, is_undivided: b
 
 
 def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterator[pa.RecordBatch]:
-    """Which interval is each key in, if any?"""
+    """The interval that each key is in, batch by batch."""
     for batch in batches:
         columns = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("e", "k"))
         yield from assign_keys(Keys(*columns), low, high).to_batches()
 
 
 def assign_keys(keys: Keys, low: Array, high: Array) -> pa.Table:
-    """The same of arrays."""
+    """The interval that each key is in; keys outside all intervals are left out."""
     block = np.searchsorted(low, keys.k, side="right") - 1
     inside = (block >= 0) & (keys.k <= high[np.maximum(block, 0)])
     return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=SCHEMA)

@@ -206,7 +206,7 @@ def owed(all_stays: DataFrame, places: DataFrame) -> DataFrame:
 
 
 def with_first_missing(judged: DataFrame, placed: DataFrame, places: DataFrame) -> DataFrame:
-    """Those of which something is missing, with the first place that is: `gone`, and its event `gone_e`."""
+    """The subscriptions that miss something, with the first missing place (`gone`) and its event (`gone_e`)."""
     lacking = judged.filter("missing > 0")
     keys = lacking.select("q", "s", "t", "since", "until", "rank_before", "rank")
     rows = in_stay(keys, placed.filter("place is not null").select("s", "t", "p", "place"))

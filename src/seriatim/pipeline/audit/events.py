@@ -40,7 +40,7 @@ def totals(log: LogTables, salt: int) -> DataFrame:
 
 
 def places_in(packed: Column) -> list[Column]:
-    """Of packed places: how many there are, the lowest, and the highest."""
+    """The number of packed places, the lowest, and the highest."""
     return [F.count(packed).alias("packed"), F.min(packed).alias("lowest"), F.max(packed).alias("highest")]
 
 
@@ -117,7 +117,8 @@ def delivered() -> Column:
 
 
 def with_times(all_events: DataFrame, rows: DataFrame) -> DataFrame:
-    """Other hints than the one every event has been given: when it was first notified of, and first received."""
+    """Add when each event was first notified of and first received: other hints of its place than the one it was
+    given."""
     times = rows.groupBy("e").agg(F.min("notified_at").alias("notified"), F.min("received_at").alias("received"))
     return all_events.join(times, "e", "left")
 

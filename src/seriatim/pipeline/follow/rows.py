@@ -137,7 +137,7 @@ class Rows:
         self.table = pa.table([*columns, pa.array(rank[self.events])], names=SCHEMA.names)
 
     def old_part(self, knot: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """The same sequences without new rows."""
+        """The sequences without new rows."""
         new = set(self._pairs[self.is_new].tolist())
         size = max(len(self._ids), 1)
         inside = {name: [event for event in seen if name * size + event not in new] for name, seen in knot.items()}
@@ -146,7 +146,7 @@ class Rows:
     # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def oldest_events(self, surplus: int) -> Array:
-        """By event: whether it is among the oldest events that together hold at least this many rows."""
+        """For each event, whether it is among the oldest events that together have at least this many rows."""
         gone = np.zeros(len(self._ids), dtype=bool)
         if surplus > 0:
             latest = np.iinfo(np.int64).max
@@ -159,7 +159,7 @@ class Rows:
         return gone & (np.bincount(self.events, minlength=len(gone)) > 0)
 
     def holders(self) -> Array:
-        """By event: how many subscribers were notified of it."""
+        """For each event, how many subscribers were notified of it."""
         return np.bincount(self.events[~self.is_repeat], minlength=len(self._ids))
 
     def last_positions(self, chosen: Array) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Runs(Struct):
     others: list[str] = field(default_factory=list)  # those that were passed over
 
     def asked_for(self, run: str | None, checkpoint: str) -> "Runs":
-        """The same after a restart. Raises InputError if another run is asked for than the one that is followed."""
+        """Continue after a restart. InputError: another run is asked for than the checkpoint follows."""
         known = self.wanted or self.seen
         if run is not None and known is not None and run != known:
             fix = "give another checkpoint: each run is followed with its own"

@@ -114,7 +114,7 @@ class Window:
         left: Mapping[int, Array],
         ids_from: int = 0,
     ) -> "Window":
-        """As it was after the last batch that these are of. Rows of events that have left may be among them."""
+        """Rebuild the window as it was after the last saved batch. `rows` may have events that have left the window."""
         window = cls(options)
         window.totals, window.subscribers, window._ids = totals, subscribers, dict(left)
         if rows is not None:

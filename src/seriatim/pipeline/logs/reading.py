@@ -85,7 +85,7 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
 
 
 def _folders(file: Entry, entry: Entry) -> list[str]:
-    """Those on the way from an entry to a file in it."""
+    """The names of the folders between an entry and a file in it."""
     return file.uri.removeprefix(entry.uri).strip("/").split("/")[:-1]
 
 
@@ -108,7 +108,7 @@ def _format_of(spark: SparkSession, entry: Entry) -> str:
 
 
 def columns_of(spark: SparkSession, source: Source) -> list[str]:
-    """Its columns, in their order; of JSON lines those of the first lines."""
+    """The columns of a source, in order. Those of JSON lines are taken from the first lines."""
     if source.is_empty:
         return []
     try:
@@ -170,7 +170,8 @@ def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_p
 def stream_raw(
     spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool, files_max: int
 ) -> DataFrame:
-    """The same for new files, at most this many at a time. The columns are those of the files that exist now."""
+    """Like `read_raw` for a stream of new files, at most `files_max` at a time. The columns are those of the files that
+    exist now."""
     wanted = list(dict.fromkeys(columns))
     schema = _frame(spark, source, wanted).schema
     reader = spark.readStream.schema(schema).option("recursiveFileLookup", not source.is_partitioned)

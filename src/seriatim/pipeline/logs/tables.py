@@ -152,7 +152,7 @@ def history_of(tables: Tables, rows_max: int) -> History | None:
 
 
 def write_table(frame: DataFrame, uri: str) -> None:
-    """As Parquet, in place of what was there."""
+    """Write a table as Parquet; replaces what was there."""
     frame.write.mode("overwrite").parquet(uri)
 
 

@@ -33,7 +33,7 @@ SETS_MAX = 2_000  # sets of sites that are tried for a star; beyond, its other t
 
 
 class Cost(NamedTuple):
-    """Of one plan. Arrays are per topic, `loads` per node: events per second that it numbers or lets pass."""
+    """The cost of one plan. Arrays are per topic; `loads` per node: events per second that it numbers or lets pass."""
 
     weighed: float  # what is minimised: hops per second, hops within a site for a little
     access: Floats

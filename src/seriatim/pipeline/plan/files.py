@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import Node, Topic
 from seriatim.pipeline.plan.advice import Advice, WideAdvice
-from seriatim.pipeline.plan.planner import Placed, Plan
+from seriatim.pipeline.plan.planner import PlacedTree, Plan
 from seriatim.pipeline.spark import files
 
 COUPLINGS_SHOWN = 20
@@ -68,7 +68,7 @@ def write_files(tables: Mapping[str, DataFrame], found: Mapping[str, Any], text:
 def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan") -> dict[str, Any]:
     """What `plan.json` holds: the plan beside other placements, the couplings that cost most, and advice."""
     before = plan.before()
-    after = Placed("this plan", plan.shape, plan.home_ids, plan.cost)
+    after = PlacedTree("this plan", plan.shape, plan.home_ids, plan.cost)
     graph = plan.graph
     costliest = np.argsort(-graph.pair_costs, kind="stable")[:COUPLINGS_SHOWN].tolist()
     rates = max(plan.events_per_s, 1e-300)
@@ -118,7 +118,7 @@ def _orders(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _shape_of(plan: Plan, placed: Placed) -> dict[str, Any]:
+def _shape_of(plan: Plan, placed: PlacedTree) -> dict[str, Any]:
     sites, nodes = plan.model.network.sites, placed.shape.nodes
     topics = np.bincount(placed.homes, minlength=len(nodes)).tolist()
     return {

@@ -67,7 +67,7 @@ class Graph:
 
     @cached_property
     def classes(self) -> Classes:
-        """By mask. Where there are no wide subscriptions there is one class, not coupled with itself."""
+        """Group topics by mask. Without wide subscriptions there is one class, which is not coupled with itself."""
         masks, of_topic, sizes = np.unique(self.masks, return_inverse=True, return_counts=True)
         common = np.bitwise_count(masks[:, None] & masks[None, :])
         return Classes(of_topic, sizes, common >= self.threshold)
@@ -112,7 +112,8 @@ class Graph:
         return float(self.difference_entries @ self.rates)
 
     def _by_class(self) -> Floats:
-        """The same for what the wide subscriptions alone couple: rates that are alike are taken together."""
+        """Expected entries of a stamp that come from the wide subscriptions alone. Topics with similar rates are summed
+        together."""
         classes = self.classes
         sums = np.zeros(self.size)
         for this in np.flatnonzero(np.any(classes.coupled, axis=1)):

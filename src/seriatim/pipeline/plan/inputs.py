@@ -155,7 +155,7 @@ class Topics(NamedTuple):
 
 
 def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
-    """Of what is held now; those held by most come first, so that ids say something to a reader."""
+    """The topics that are held now. The most held come first, so that an id says how widely a topic is held."""
     counted = held.groupBy("topic").count().orderBy(F.desc("count"), "topic")
     found = {row["topic"]: row["count"] for row in counted.limit(TOPICS_MAX + 1).collect()}
     if not found:

@@ -29,7 +29,7 @@ NOWHERE = "here"  # the site of everything, where none is known
 Say = Callable[[str], None]
 
 
-class Placed(NamedTuple):
+class PlacedTree(NamedTuple):
     name: str
     shape: Shape
     homes: Ids
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
     def per_event(self, hops_per_s: float) -> float:
         return hops_per_s / self.events_per_s if self.events_per_s else 0.0
 
-    def before(self) -> Placed | None:
+    def before(self) -> PlacedTree | None:
         """The cluster as it is now, if that is known."""
         now = self.model.network.now
         if now is None:
@@ -82,7 +82,7 @@ class Plan(NamedTuple):
         homes = [self.shape.nodes.index(now.homes.get(name, root)) for name in self.graph.names]
         return self._placed("as it is", Shape(self.model.network, now.parents, "as it is"), np.asarray(homes, np.int64))
 
-    def rivals(self) -> list[Placed]:
+    def rivals(self) -> list[PlacedTree]:
         """The naive placements, on the same graph and the same nodes. A star is the one at the first node."""
         model, network = self.model, self.model.network
         middle = star(network, network.nodes[0])
@@ -105,8 +105,8 @@ class Plan(NamedTuple):
             return None
         return make_plan(self.summed._replace(graph=graph, pairwise=None), self.model.network)
 
-    def _placed(self, name: str, shape: Shape, homes: Ids) -> Placed:
-        return Placed(name, shape, homes, self.model.evaluate(shape, homes))
+    def _placed(self, name: str, shape: Shape, homes: Ids) -> PlacedTree:
+        return PlacedTree(name, shape, homes, self.model.evaluate(shape, homes))
 
 
 @contextmanager

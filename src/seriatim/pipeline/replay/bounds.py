@@ -90,7 +90,7 @@ def at_positions(log: Known, extents: Mapping[Topic, Extent], bound: Bound, sinc
 
 
 def clipped(extents: Mapping[Topic, Extent], since: Bound, until: Bound) -> dict[Topic, Extent]:
-    """What is wanted within these bounds of logs."""
+    """The part of each log that lies within these bounds."""
     found = {
         log: Extent(
             max(each.first, since.numbers.get(log, each.first)),
@@ -103,7 +103,7 @@ def clipped(extents: Mapping[Topic, Extent], since: Bound, until: Bound) -> dict
 
 
 def of_logs(bound: Bound, log_of: dict[Topic, Topic], choose: Callable[[int, int], int]) -> Bound:
-    """The same bound for logs, of which several topics may share one."""
+    """Turn a bound on topics into one on logs. `choose` decides between topics that share a log."""
     numbers: dict[Topic, int] = {}
     for topic, number in bound.numbers.items():
         if topic not in log_of:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Number, Position, Topic
 from seriatim.pipeline.replay.ordering import places, ranges_of, with_names
-from seriatim.pipeline.replay.positions import Gap, Lane, check_sound, first_hole, gaps, lanes, runs
+from seriatim.pipeline.replay.positions import Gap, OrderedLog, check_sound, first_hole, gaps, lanes, runs
 
 By: TypeAlias = Literal["positions", "stamps"]
 GAPS_MAX = 10_000  # in the middle of an order log; among more, the first ones decide
@@ -58,7 +58,7 @@ class Known(NamedTuple):
     the first position that is missing between two."""
 
     order: DataFrame
-    lanes: Mapping[Topic, Lane]
+    lanes: Mapping[Topic, OrderedLog]
     began_at: float
     hole: Position | None
 
@@ -171,7 +171,7 @@ def _behind_hole(log: Known, extents: Mapping[Topic, Extent], bounds: Mapping[To
 
 
 def _stop(log: Known, gap: Gap) -> Position:
-    """The first position that may be one of the lost numbers'."""
+    """The first position that may belong to a number that the order log has lost."""
     hole = first_hole(log.order, gap.after)
     return gap.before if hole is None else min(hole, gap.before)
 

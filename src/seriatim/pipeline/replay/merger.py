@@ -73,7 +73,7 @@ class Held(Struct, frozen=True):
         return f"{self.log} {self.first}…{self.last} comes after {self.waits_for} {self.needed}"
 
 
-class Lane(Struct):
+class MergedLog(Struct):
     """One log. `placed_to` is None until its first stamp is there: then it begins wherever that begins."""
 
     placed_to: Number | None = None
@@ -95,7 +95,7 @@ class Merger:
     """
 
     def __init__(self, logs: Iterable[Topic], skip_gaps: bool = False) -> None:
-        self.lanes = {log: Lane() for log in sorted(set(logs))}
+        self.lanes = {log: MergedLog() for log in sorted(set(logs))}
         self._skip_gaps = skip_gaps
         self._promised_us = 0
         self._heads: dict[Topic, tuple[list[tuple[Topic, Number]], int]] = {}  # what the first range has yet to look at
@@ -194,7 +194,7 @@ class Merger:
                     work.extend(self._woken_by(log, lane.placed_to))
 
     def _woken_by(self, log: Topic, number: Number) -> list[Topic]:
-        """Those that waited for a number of this log up to this one."""
+        """The logs that waited for a number of this log up to this one."""
         waiting = self._waiting.get(log)
         woken: list[Topic] = []
         while waiting and waiting[0][0] <= number:
@@ -205,7 +205,7 @@ class Merger:
             self._waiting.pop(log, None)
         return woken
 
-    def _try_to_place(self, log: Topic, lane: Lane) -> tuple[Topic, Number] | None:
+    def _try_to_place(self, log: Topic, lane: MergedLog) -> tuple[Topic, Number] | None:
         """Place the first range of the queue; or say what it waits for."""
         queue = lane.queue
         head = queue[0]

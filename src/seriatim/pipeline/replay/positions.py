@@ -70,7 +70,7 @@ def _rising(name: str) -> Column:
 # ── what the order log has ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Lane(NamedTuple):
+class OrderedLog(NamedTuple):
     """What the order log has of one log: its first and last number, their positions, how many numbers these are, and
     when the broker stored the first of them, in ms."""
 
@@ -92,12 +92,12 @@ class Gap(NamedTuple):
     before: Position
 
 
-def lanes(order: DataFrame) -> dict[Topic, Lane]:
+def lanes(order: DataFrame) -> dict[Topic, OrderedLog]:
     """One for each log that has a position."""
     end = F.col("position") + F.col("last") - F.col("first")
     count, stored_at = F.sum(F.col("last") - F.col("first") + 1), F.min("received_at")
     found = order.groupBy("log").agg(F.min("first"), F.max("last"), F.min("position"), F.max(end), count, stored_at)
-    return {row[0]: Lane(*row[1:]) for row in found.collect()}
+    return {row[0]: OrderedLog(*row[1:]) for row in found.collect()}
 
 
 def gaps(order: DataFrame) -> DataFrame:

@@ -68,7 +68,7 @@ async def publish_again(
 async def _publish(
     broker: Broker, events: DataFrame, publishing: Publishing, on_stored: Callable[[int], None]
 ) -> Republished:
-    note = Progress(publishing, on_stored)
+    note = ProgressFile(publishing, on_stored)
     publisher = required(
         broker.replay(publishing.digest, publishing.prefix, in_flight=publishing.in_flight, on_stored=note.stored),
         "url",
@@ -115,7 +115,7 @@ def event_of(row: Row) -> ReplayedEvent:
     return ReplayedEvent(place, row["topic"], row["event_id"], row["publisher"], headers, data, at_ms)
 
 
-class Progress:
+class ProgressFile:
     """The progress of a replay onto the topics themselves, in a file, because no stream records it."""
 
     def __init__(self, publishing: Publishing, on_stored: Callable[[int], None]) -> None:
@@ -141,7 +141,7 @@ class Progress:
         return Reached(place, count)
 
     def stored(self, place: ReplayPlace, count: int) -> None:
-        """Everything up to this place is on the broker."""
+        """Note that everything up to this place is on the broker."""
         self._place, self._count = place, count
         self._on_stored(self.before + count)
         if count - self._written >= RECORD_EVERY:

@@ -112,7 +112,7 @@ def note_of(mapping: ColumnMapping | None, *more: str) -> str:
 
 
 def restricted(judgement: Judgement, guarantees: Iterable[str]) -> Judgement:
-    """Only what was asked for, and the anomalies that break it. A certificate is always told."""
+    """Keep only the guarantees that were asked for, and the anomalies that break them. A certificate is always kept."""
     asked = [name for name in judgement.verdicts if name in {CERTIFICATE, *guarantees}]
     below = frozenset[str]().union(*map(judged_with, asked))
     return replace(
@@ -176,7 +176,7 @@ def read_plan(source: str, name: str) -> PlanSection:
 
 
 def _of_toml(raw: dict[str, Any], name: str) -> PlanSection:
-    """Only what the servers need: it says where topics live, not what that costs."""
+    """Read a plan.toml. It says where topics live, but not what that costs."""
     topics = Counter(raw.get("homes", {}).values())
     nodes = [
         TreeNode(name=node, parent=msgspec.convert(shape.get("parent"), str | None), topics=topics[node])

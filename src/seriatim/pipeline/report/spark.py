@@ -29,7 +29,7 @@ def read_run_on_spark(
     limit: int = 10,
     mapping: ColumnMapping | None = None,
 ) -> RunSection:
-    """The same section as `sources.read_run` makes."""
+    """Read a run with Spark, into the same section as `sources.read_run`."""
     tables = read_tables(spark, source, mapping)
     judgement = Judgement.of(audit_tables(tables, limit).report)
     return RunSection(

@@ -181,7 +181,7 @@ def log_rows(messages: Messages, table: str) -> Rows:
     return Rows(_table(table, columns), *_places(messages, counts), problems, flags)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     return list(value.items()) if isinstance(value, dict) else value
 
 

@@ -49,7 +49,7 @@ def _batches(make: Make, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def batch_of(schema: StructType, **columns: Any) -> pa.RecordBatch:
-    """In the columns of the schema, from arrays of Arrow or numpy; what is not given is null."""
+    """A batch with the columns of the schema, from arrays of Arrow or numpy. Columns that are not given are null."""
     wanted = to_arrow_schema(schema)
     size = len(next(iter(columns.values())))
     given = {name: pa.array(column).cast(wanted.field(name).type) for name, column in columns.items()}
@@ -168,7 +168,7 @@ def time_of_events(workload: Workload, events: Ids) -> Floats:
 
 
 def publication_columns(workload: Workload, events: Ids) -> dict[str, Any]:
-    """Everything but the topic and its number."""
+    """The columns of publications, except topic and number."""
     return {
         "event_id": names("e", events),
         "publisher": names("p", events % workload.publishers),

@@ -84,7 +84,7 @@ class _Elimination:
         own.active.discard(group)
 
     def unite(self, one: _Cluster, other: _Cluster) -> _Cluster:
-        """Both go on together. Groups coupled across them meet here."""
+        """Merge two clusters into the larger one. Groups of both that are coupled meet here."""
         small, large = sorted((one, other), key=lambda each: len(each.active))
         tops = [cluster.top for cluster in (small, large)]
         for group in small.active:
@@ -120,7 +120,7 @@ def build(memberships: Mapping[Group, Iterable[Address]], threshold: int = 2) ->
 
 
 def build_from_pairs(members: Mapping[Group, Members], pairs: Iterable[Pair]) -> SequencingGraph:
-    """The same, where it is known which groups are coupled."""
+    """Build the graph when it is known which groups are coupled."""
     neighbours: dict[Group, list[Group]] = {}
     for one, other in pairs:
         neighbours.setdefault(one, []).append(other)

@@ -64,7 +64,8 @@ class Burden:
 
 
 class Burdens:
-    """All that one station keeps for the broker, for other stations and behind gates, and what other stations report.
+    """The burden of one station: what it keeps for the broker, for other stations and behind gates, and what other
+    stations report.
 
     `gated` is counted by whoever has the gates.
     """
@@ -93,7 +94,7 @@ class Burdens:
         return self.kept[GATES].weigh(self._options)
 
     def sent(self, target: Address, body: Payload) -> bool:
-        """This is kept from now on. Whether that changes who is full."""
+        """Count a message that is kept until it is acknowledged. Returns whether that changes who is full."""
         burden, event = self.kept.get(target), event_of(body)
         if burden is None or event is None:
             return False
@@ -101,7 +102,7 @@ class Burdens:
         return burden.weigh(self._options)
 
     def acknowledged(self, source: Address, link: Link[Any], received: Number) -> bool:
-        """All up to this number is about to be forgotten. Whether that changes who is full."""
+        """Subtract what is about to be forgotten, up to this number. Returns whether that changes who is full."""
         burden = self.kept.get(source)
         if burden is None:
             return False
@@ -128,7 +129,7 @@ class Burdens:
         return Full(topics, "; ".join(whys))
 
     def hear(self, source: Node, full: Full, now: float) -> None:
-        """Another station reports which topics it cannot take."""
+        """Note which topics another station cannot take."""
         if full.topics:
             self._said[source] = full, now + BELIEVED_MS
         else:
@@ -155,7 +156,7 @@ class Burdens:
 
 
 def reason(address: Address) -> str:
-    """Why what is kept for this address is kept."""
+    """Why messages for this address are kept, as a part of a sentence."""
     if address == GATES:
         return "that wait until an old way is empty: a node on it is away, or slow"
     return f"for {'the broker' if address == BROKER else f'node {address}'}, which is away, or slow"

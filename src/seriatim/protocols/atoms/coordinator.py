@@ -230,7 +230,8 @@ class Coordinator(Machine):
         self._linger(topic)
 
     def _confirm(self, work: Work, effects: Effects) -> None:
-        """Only now has the ingress heard of it: whatever is published from now on goes to the new members."""
+        """Announce the members of a group: the ingress has heard of them, so whatever is published from now on goes to
+        them."""
         topic = topic_of(work.group)
         self.state.current.pop(topic, None)
         if work.growth is None:
@@ -248,7 +249,8 @@ class Coordinator(Machine):
         self._await_end(group, "")
 
     def _await_end(self, group: Group, mark: say.Token) -> None:
-        """All members of a closed group, also those who did before, are to say that they were notified of its end."""
+        """Wait until all members of a closed group, also those that did before, say that they were notified of its
+        end."""
         self.state.graph.groups[group].finished = False
         self.state.ended.discard(group)
         members = self.state.graph.groups[group].members
@@ -297,7 +299,7 @@ class Coordinator(Machine):
                 route.entry = route.end = None
 
     def _flush(self, work: Work, effects: Effects) -> None:
-        """Before edges are cut: whatever went beyond a path's new end has come out."""
+        """Wait, before edges are cut, until whatever went beyond a path's new end has come out."""
         graph = self.state.graph
         ends = {route.end for route in _decay(work).shorter.values()}
         turns = [Turn(end, after) for end in sorted(filter(None, ends)) if (after := graph.atoms[end].next) is not None]

@@ -140,7 +140,7 @@ class AtomHost(Machine):
     # ── another way ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reroute(self, message: say.Reroute, effects: Effects) -> None:
-        """From now on this atom leads elsewhere. A drain marker on the old way lets the end of it be known."""
+        """Let an atom lead elsewhere. A drain marker on the old way shows when everything on it has passed."""
         name, token, rejoin = message.atom, message.token, message.rejoin
         atom = self._atom(name)
         old = atom.next, atom.next_host
@@ -155,7 +155,7 @@ class AtomHost(Machine):
             self._arrive(*self._work.popleft(), effects)
 
     def _gate(self, atom: HostedAtom, source: str) -> Gate | None:
-        """What comes on the new way waits until the old one is empty."""
+        """The gate for messages from `source`, which holds what comes on a new way until the old one is empty."""
         return atom.gates.get(source)
 
     def _open(self, name: AtomId, atom: HostedAtom, token: say.Token, effects: Effects) -> None:

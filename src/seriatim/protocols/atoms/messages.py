@@ -60,7 +60,7 @@ class Forget(Forgetting, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """Not accepted; nothing was changed."""
+    """To a client: its command was refused; nothing was changed."""
 
     topic: Topic
     reason: str
@@ -115,14 +115,14 @@ class Item(Struct, tag=True):
 
 
 class Begin(Struct, frozen=True, tag=True):
-    """On a new way, before everything else on it: keep back what follows until the `Drain` has come."""
+    """The first message on a new way: keep back what follows until the `Drain` has come."""
 
     token: Token
     rejoin: AtomId
 
 
 class Drain(Struct, frozen=True, tag=True):
-    """On an old way, behind everything on it. Ends where both ways meet again, or at the root."""
+    """The last message on an old way. It ends where both ways meet again, or at the root."""
 
     token: Token
     rejoin: AtomId | None

@@ -66,7 +66,7 @@ def place_by_neighbours(paths: Mapping[Group, Sequence[int]], site: Site, chance
 
 
 class _Pulls:
-    """What draws each node, and how strongly: other nodes, and machines with members."""
+    """What attracts each node, and how strongly: other nodes, and machines with members."""
 
     def __init__(
         self, paths: Mapping[Group, Sequence[int]], members: Mapping[Group, Iterable[Address]], site: Site

@@ -26,7 +26,7 @@ class Awaited(Machine):
         self._ingresses = ingresses
 
     def ingress_of(self, topic: Topic) -> Node:
-        """As `Plan.ingress_of`."""
+        """The ingress of a topic, computed as in `Plan.ingress_of`."""
         return self._ingresses[crc32(topic.encode()) % len(self._ingresses)]
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -130,7 +130,7 @@ class AtomsPublisher(ClientNode):
         return f"node {ingress} does not take it: {self._full[ingress]}" if ingress in self._full else ""
 
     def _try_again(self, ingress: Address, now: float) -> Effects:
-        """There is room: what was not taken is sent again, sooner than it would be."""
+        """Send what was not taken again at once, because the ingress has room now."""
         effects = Effects()
         link = self.state.links.get(ingress)
         if link is not None and link.unacknowledged:

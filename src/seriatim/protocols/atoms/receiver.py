@@ -92,7 +92,7 @@ class Receiver(Machine):
         return frozenset(ahead)
 
     def let_go(self, group: Group) -> None:
-        """What is held of this group is for others."""
+        """Drop what is held of a group that turned out to be for others."""
         for number, held in self.state.held.pop(group, {}).items():
             self._count(held.item, -1)
             if held.waits_for is not None and held.waits_for in self._waiting:
@@ -147,7 +147,7 @@ class Receiver(Machine):
         return notice is not None and notice.opens and self.name in notice.overlaps.get(atom, ())
 
     def _notify(self, item: Item, effects: Effects) -> list[tuple[str, Number]]:
-        """It is done; returns what waited for it."""
+        """Hand an item to the application and mark it as done. Returns what waited for it."""
         done, notice = self.state.done, item.notice
         counters = [(item.group, item.number)]
         for atom, number in item.stamp.items():

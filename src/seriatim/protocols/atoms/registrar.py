@@ -64,7 +64,7 @@ class Registrar(Coordinator):
         return self.state.graph.groups[group].members if group is not None else frozenset()
 
     def knows(self, receiver: Address) -> bool:
-        """Whether it is a member of something, or wants to be."""
+        """Whether a receiver is a member of a group, or wants to be."""
         return any(receiver in each for each in self.state.wanted.values())
 
     def _begin(self, what: Change | Group) -> Work:
@@ -128,7 +128,8 @@ class Registrar(Coordinator):
             self._tell(each.topic, effects)
 
     def _tell_if_settled(self, topic: Topic, effects: Effects) -> None:
-        """Nothing has to change for this wish. While something does, the group there is may be closed already."""
+        """Answer a wish that needs no change of the graph. If a change of the topic is under way, wait: its group may
+        be closed already."""
         waits = any(isinstance(each, Change) and each.topic == topic for each in self.state.queue)
         if not waits and self._under_way(topic) is None:
             self._tell(topic, effects)

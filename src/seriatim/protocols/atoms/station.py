@@ -164,7 +164,7 @@ class StationHost(AtomHost):
 
 
 class StationState(Struct, array_like=True):
-    """Of the roles that are here."""
+    """The states of the roles that a station has."""
 
     coordinator: RegistrarState | None = None
     ingress: StationIngressState | None = None
@@ -194,7 +194,7 @@ class Station(Machine):
 
     @property
     def gated(self) -> Burden:
-        """What waits here behind gates."""
+        """The burden of what waits here behind gates."""
         return self.host.gated if self.host is not None else Burden()
 
     @property

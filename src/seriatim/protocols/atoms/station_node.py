@@ -110,12 +110,13 @@ class StationNode(JournaledNode):
         return super().explain() + self.burdens.explain()
 
     def links_of_clients(self, stations: Iterable[Node]) -> list[Address]:
-        """All that this station has a link to, besides stations and the broker."""
+        """The clients that this station has a link to."""
         known = {*stations, "broker"}
         return [address for address in self.state.links if address not in known]
 
     def _forget(self, whom: Address) -> None:
-        """Nothing that was decided before goes to clients, so no name is remembered."""
+        """Forget a client. Its name need not be remembered, because nothing that was decided earlier is sent to
+        clients."""
         self._drop_link(whom)
         self._kept_out.discard(whom)
         self._heard.pop(whom, None)
@@ -130,7 +131,8 @@ class StationNode(JournaledNode):
         return self.burdens.why_not(frame.body.event.topic, now)
 
     def _keep_out(self, source: Address, frame: "Frame[Any]", why: str, now: float) -> Effects:
-        """As if the event had not come, in the journal and on the link; its publisher is told, and sends it again."""
+        """Reject an event for which there is no room, as if it had not come, in the journal and on the link. Its
+        publisher is told, and sends it again."""
         assert isinstance(frame.body, Publish), "nothing else is kept out"
         self._kept_out.add(source)
         effects = Effects()

@@ -110,7 +110,7 @@ class Membership(Machine):
 
     @property
     def waiting_bytes(self) -> int:
-        """The same in bytes."""
+        """The size of the events that wait."""
         return self.receiver.waiting_bytes + self._early_bytes
 
     def blocked_topics(self) -> frozenset[Topic]:
@@ -277,7 +277,7 @@ class Membership(Machine):
         return early
 
     def _take(self, item: Item, now: float, effects: Effects) -> None:
-        """If it is of one of our groups, the receiver decides."""
+        """Give an item to the receiver if it belongs to a group that we are in."""
         group, topic, incarnation = item.group, topic_of(item.group), incarnation_of(item.group)
         holding = self.holdings[topic]
         if incarnation < (holding.since or 0) or incarnation in holding.gone or group in self._foreign:

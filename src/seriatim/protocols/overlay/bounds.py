@@ -31,7 +31,8 @@ def too_much(side: ClientSide, command: say.Command, options: OverlayOptions) ->
 
 
 def forged(client: Address, event: Event, attributes: Attributes) -> Problem | None:
-    """Whether it is in another's name, or gives one topic to filters and another to readers."""
+    """Why an event is refused: it is in another's name, or gives one topic to filters and another to readers. None: it
+    is fine."""
     if event.publisher != client:
         return "ForgedPublisher", "it is in the name of somebody else"
     if attributes.get("topic", event.topic) != event.topic:
@@ -40,7 +41,8 @@ def forged(client: Address, event: Event, attributes: Attributes) -> Problem | N
 
 
 def _has_all(side: ClientSide, advertisements_max: int) -> bool:
-    """Whether it has as many as it may, with those that wait; what waits is counted only if that can matter."""
+    """Whether a client has as many advertisements as it may, counting those in the queue. The queue is only searched if
+    it can matter."""
     if len(side.offers) + len(side.queue) < advertisements_max:
         return False
     return len(side.offers) + sum(isinstance(each, say.Advertise) for each in side.queue) >= advertisements_max

@@ -148,7 +148,8 @@ class Broker(Machine):
         return True
 
     def _unadvertise(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> bool:
-        """Behind everything the client has published: a withdrawal must not overtake what it is about."""
+        """Withdraw an advertisement after everything that the client has published, so that it does not overtake what
+        it is about."""
         offer = side.offers.get(name)
         if offer is None:
             self._refuse(client, say.Unadvertise(name), name, "UnknownName", "there is no such advertisement", effects)
@@ -168,7 +169,7 @@ class Broker(Machine):
         return self.ordering.is_under_way(self._origin(client))
 
     def _publish(self, client: Address, side: ClientSide, event: Event, effects: Effects) -> bool:
-        """It must match what the client advertised, and everybody must have heard of that."""
+        """Publish an event, if it matches what its client has advertised and all brokers know of that advertisement."""
         problems: list[InputError] = []
         attributes = attributes_of(event.headers, problems)
         if problems:
@@ -199,7 +200,7 @@ class Broker(Machine):
     def _is_new(
         self, client: Address, command: say.Subscribe | say.Advertise, known: Iterable[Name], effects: Effects
     ) -> bool:
-        """Whether its name is new and its filter can be used; the client is told if not."""
+        """Whether a command's name is new and its filter valid. If not, it is refused, and the client is told."""
         if command.name in known:
             self._refuse(client, command, command.name, "NameInUse", "there is one of this name already", effects)
             return False
@@ -220,7 +221,8 @@ class Broker(Machine):
         return f"{self._origin(client)}/{name}.{self.state.serial}"
 
     def _origin(self, client: Address) -> Address:
-        """What other brokers call it: clients name themselves, and another broker may have one of the same name."""
+        """The name of a client among all brokers: clients name themselves, so two brokers may have clients of the same
+        name."""
         return f"{self.place.name}/{client}"
 
     # ── neighbours ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +338,8 @@ class Broker(Machine):
         self._serve(echo.source, side, effects)
 
     def _begin(self, id: Id, echo: Echo, side: ClientSide, effects: Effects) -> bool:
-        """By clocks, a subscription begins after all that it met; then everybody is told to be beyond that, too."""
+        """Let a subscription begin, in an order by clocks, after everything that it met. Then ask all brokers to be
+        beyond that clock, too."""
         held = side.held[id]
         if self.ordering.begins_at_once() or held.after is not None:
             return False
@@ -393,7 +396,8 @@ class Broker(Machine):
                 raise RemoteError(f"{self.place.name} was told something unknown: {message!r}")
 
     def _suspect(self, neighbour: Address, effects: Effects) -> None:
-        """It does not answer: tell those that wait for it. What it is owed stays in its link."""
+        """Treat a neighbour that does not answer as unreachable, and answer those that wait for it. Messages for it
+        stay in its link."""
         self.state.suspected.add(neighbour)
         for token, echo in list(self.state.echoes.items()):
             if neighbour in echo.waits_for:

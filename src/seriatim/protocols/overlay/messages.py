@@ -57,7 +57,7 @@ class Subscribed(Struct, frozen=True, tag=True):
 
 
 class Unsubscribed(Struct, frozen=True, tag=True):
-    """Nothing more will come under this name; `last` is the number of what came last."""
+    """To a client: nothing more comes under this name. `last`: the number of the last event that came."""
 
     name: Name
     last: Number = 0
@@ -83,7 +83,8 @@ class EventTaken(Struct, frozen=True, tag="Published"):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """Not done; nothing was changed. `error` is the name of what is wrong, `reason` says it."""
+    """To a client: its command was refused; nothing was changed. `error`: the name of the error; `reason`: a
+    sentence."""
 
     command: str
     name: str

@@ -59,10 +59,10 @@ class Ordering:
         """A new subscription of this client begins now."""
 
     def ask_above(self, effects: Effects) -> None:
-        """Somebody waits for what is under way: it matters when it has come back."""
+        """Called when somebody waits for what is under way: it matters when that has come back."""
 
     def unanswered(self) -> set[Key]:
-        """What has to come back before an advertisement is acknowledged from here."""
+        """The publications that have to come back before an advertisement is acknowledged from here."""
         return set()
 
     def begins_at_once(self) -> bool:
@@ -74,13 +74,13 @@ class Ordering:
         return 0
 
     def hear(self, clock: Clock) -> None:
-        """Somebody's clock."""
+        """Called with a clock that somebody has told."""
 
     def changed(self, effects: Effects) -> None:
-        """Who wants or has what is different now, or a neighbour does not answer."""
+        """Called when subscriptions or advertisements have changed, or a neighbour does not answer."""
 
     def wants_changed(self, direction: Address, effects: Effects) -> None:
-        """What this direction wants is different now, and nothing else."""
+        """Called when only the wishes of this direction have changed."""
         self.changed(effects)
 
     def explain(self) -> list[str]:

@@ -65,7 +65,7 @@ class ResolutionOrder(Ordering):
                 self._put(direction, publication, effects)
 
     def _counting(self, client: Address, ids: list[Id], publication: Publication) -> list[Id]:
-        """Of these subscriptions, those that had begun by the publication's clock."""
+        """The subscriptions that had begun by the publication's clock."""
         if not ids:
             return []
         held = self.broker.state.clients[client].held
@@ -121,7 +121,7 @@ class ResolutionOrder(Ordering):
         return found
 
     def _sources_of(self, client: Address) -> dict[Address, set[Address]]:
-        """Who can publish what this client wants, by direction."""
+        """The publishers whose events this client may get, by direction."""
         sources = self._sources.get(client)
         if sources is None:
             sources = self._sources[client] = {}
@@ -209,5 +209,5 @@ class ResolutionOrder(Ordering):
 
 
 def place_of(publication: Publication) -> tuple[Clock, str]:
-    """Its place in the one order."""
+    """The place of a publication in the one order."""
     return publication.clock, publication.key

@@ -69,7 +69,8 @@ class RootedOrder(Ordering):
     def _climb(
         self, publication: Publication, source: Address, wanted: bool, asks: bool, here: Matching, effects: Effects
     ) -> None:
-        """It goes on to the parent, or turns here. `wanted`: somebody below, on its way so far, waits for it."""
+        """Send a publication on to the parent, or let it turn here. `wanted`: somebody below, on its way so far, waits
+        for it."""
         origin, parent = publication.origin, self._parent
         wanted_above = parent is not None and here.pop(parent, None) is not None  # the rest is here and below
         if parent is None or not (wanted_above or self._must_follow(origin, wanted, here)):
@@ -93,7 +94,7 @@ class RootedOrder(Ordering):
         return origin in self._above and (wanted or not all(self._is_told(each, origin) for each in here))
 
     def _is_told(self, direction: Address, origin: Address) -> bool:
-        """Whether it is a client that was notified of all that is above and that it gets."""
+        """Whether a direction is a client that was notified of everything above that it gets."""
         if direction in self._children or not self.broker.options.early:
             return False
         return self._may_tell(direction, origin)
@@ -121,9 +122,10 @@ class RootedOrder(Ordering):
                 climbing.untold.add(direction)
 
     def _may_tell(self, client: Address, origin: Address) -> bool:
-        """If it can get events of this publisher only, and nothing is above that it still has to be notified of.
+        """Whether a client may be notified early: all its events are of this publisher, and nothing above is still to
+        be notified to it.
 
-        Not if a subscription of it waits for what it was told early: there has to be an end of that.
+        Not while one of its subscriptions waits for the return of what it was told early, because that wait must end.
         """
         if self._is_untold(client) or self._is_joining(client):
             return False
@@ -166,7 +168,7 @@ class RootedOrder(Ordering):
         here: Matching,
         effects: Effects,
     ) -> None:
-        """It is in its place: to the clients and the children that want it, but for those where it came from."""
+        """Send a publication that has its place to the clients and children that want it, except where it came from."""
         for direction, ids in sorted(here.items()):
             if direction in self._children:
                 if direction != back:
@@ -186,9 +188,10 @@ class RootedOrder(Ordering):
         effects.send.append((child, Descend(publication, tuple(turned) if turned else ())))
 
     def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
-        """In its place; unless the client was told early of something whose place is not known yet.
+        """Notify a client in order. If the client was told something early whose place is not known yet, the event is
+        missed instead.
 
-        That happens only to what is published although not everybody has heard of its advertisement.
+        That happens only to events that were published before all brokers knew of their advertisement.
         """
         tellers = self._tellers.get(client)
         if tellers is not None and tellers != {publication.origin}:
@@ -212,7 +215,7 @@ class RootedOrder(Ordering):
             effects.send.append((child, Turned(tuple(keys))))
 
     def _turned(self, keys: tuple[Key, ...], effects: Effects) -> None:
-        """Those below that asked are told at once."""
+        """Take back publications that turned above, and tell the children that asked at once."""
         back = [(key, climbing) for key in keys if (climbing := self._come_back(key)) is not None]
         for key, climbing in back:
             if climbing.direction in self._children:
@@ -268,11 +271,11 @@ class RootedOrder(Ordering):
         return origin in self._above
 
     def may_subscribe(self, client: Address) -> bool:
-        """Not as long as it was notified early of something that has not come back."""
+        """Whether a client may subscribe: not while something that it was notified of early has not come back."""
         return client not in self._tellers
 
     def begin(self, client: Address, effects: Effects) -> None:
-        """What is above now may match the new subscription when it comes back."""
+        """Let a subscription wait for what is above now: it may match when it comes back."""
         self.ask_above(effects)
         for climbing in self.broker.state.climbing.values():
             if client not in climbing.untold:
@@ -290,7 +293,7 @@ class RootedOrder(Ordering):
         self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
-        """What nobody has asked for may stay unfinished, and is left out."""
+        """What has climbed and has not come back. What nobody has asked for may stay unfinished, and is left out."""
         missed = [each for each in self.broker.state.climbing.values() if each.asked or each.wanted or each.untold]
         above = sorted(Counter(each.origin for each in missed).items())
         return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]

@@ -64,7 +64,7 @@ class ConnectedNode(JournaledNode):
         return effects
 
     def _framed(self, effects: Effects, now: float) -> Effects:
-        """What finds no room is left out here; its link keeps it until its turn comes."""
+        """Send only what the window admits. The link keeps the rest until its turn comes."""
         effects = super()._framed(effects, now)
         effects.send = [
             (target, frame)
@@ -88,7 +88,7 @@ class ConnectedNode(JournaledNode):
         self._windows.clear()  # nothing is under way
 
     def _repeat(self, address: Address, now: float) -> Effects:
-        """All that there is room for, in order, and how far we are: what went out before the connection is lost."""
+        """Send all that fits, in order, and how far we are: what was sent before this connection is lost."""
         effects = Effects()
         link = self.state.links.get(address)
         if link is not None:
@@ -139,7 +139,7 @@ class BrokerNode(ConnectedNode):
         self.unheard = dict.fromkeys(self.inner.place.neighbours, 0)
 
     def knows(self, client: Address) -> bool:
-        """Whether it is a client that was not forgotten."""
+        """Whether a client is connected to this broker and not forgotten."""
         side = self.inner.state.clients.get(client)
         return client in self.state.links and (side is None or not side.forgotten)
 
@@ -149,7 +149,7 @@ class BrokerNode(ConnectedNode):
         return [address for address in self.state.links if address not in self.inner.place.neighbours]
 
     def unacknowledged(self, address: Address) -> int:
-        """How much is kept for somebody."""
+        """How many messages are kept for a neighbour or client until it acknowledges them."""
         link = self.state.links.get(address)
         return len(link.unacknowledged) if link is not None else 0
 

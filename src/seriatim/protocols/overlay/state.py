@@ -98,7 +98,7 @@ class Climbing(Struct, array_like=True):
 
 
 class Merge(Struct, array_like=True):
-    """Of the order by resolution: what waits for its place, what was promised, and who asked."""
+    """The state of the order by resolution: what waits for its place, what was promised, and who asked."""
 
     waiting: dict[Address, list[Publication]] = field(default_factory=dict)  # by client, in order
     done: dict[Address, tuple[Clock, Key]] = field(default_factory=dict)  # by client: what it was notified of last

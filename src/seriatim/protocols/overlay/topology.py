@@ -13,7 +13,7 @@ from seriatim.order.tree import check_shape
 
 
 class OverlayError(InputError):
-    """Not an overlay: a cycle, two brokers of one name, or a broker that cannot be reached."""
+    """The brokers form no overlay: there is a cycle, two have one name, or one cannot be reached."""
 
 
 class Place(Struct, frozen=True):

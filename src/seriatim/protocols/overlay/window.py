@@ -37,7 +37,7 @@ class Window:
         return True
 
     def go_on(self, link: Link[Any], epoch: int) -> list[Frame[Any]]:
-        """What there is room for since the last acknowledgement."""
+        """The frames for which there is room now."""
         have = link.acknowledged
         while self._sizes and self._sizes[0][0] <= have:
             self._bytes -= self._sizes.popleft()[1]
@@ -52,7 +52,7 @@ class Window:
         return frames
 
     def repeat(self, link: Link[Any], epoch: int) -> list[Frame[Any]]:
-        """It is time to repeat: the oldest of what is under way, if nothing was acknowledged since the last time.
+        """Repeat the oldest messages under way, if nothing was acknowledged since the last time.
 
         Waits longer each time: a slow connection must not carry the same messages over and over.
         """
@@ -78,7 +78,7 @@ class Window:
 
 
 def bytes_of(body: Payload) -> int:
-    """Of the event it carries: little else is large."""
+    """The size of the event in a message; nothing else in it is large."""
     if isinstance(body, Climb | Descend | Spread):
         event = body.publication.event
     elif isinstance(body, Publish | Deliver) and body.event is not None:

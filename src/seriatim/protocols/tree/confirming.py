@@ -60,7 +60,8 @@ class ConfirmedNode(LinkedNode):
         self._fits: set[Node] = set()  # whose counts fit, although they are in doubt themselves
 
     def confirm(self, patience_ms: float | None, *, with_broker: bool) -> None:
-        """Before anything else, ask everybody. `patience_ms`: for neighbours; None: without a limit."""
+        """Ask all neighbours, and the broker if so wished, before anything else. `patience_ms`: how long to wait for
+        neighbours that do not answer; None: for ever."""
         self._unsure = {name: (link.sent, link.received) for name, link in self.state.links.items()}
         self._waits_for = {*self._unsure, *([BROKER] if with_broker else [])}
         self._patience_ms = patience_ms
@@ -72,7 +73,7 @@ class ConfirmedNode(LinkedNode):
 
     @property
     def unconfirmed(self) -> list[Address]:
-        """Who has not answered yet."""
+        """The neighbours that have not answered yet."""
         return sorted(self._waits_for | self._unsure.keys())
 
     def ask_broker_again(self) -> Begin:

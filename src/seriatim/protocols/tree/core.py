@@ -124,7 +124,7 @@ class SequencerCore(ABC):
 
     @abstractmethod
     def _forget_inherited(self, topic: Topic, subscriber: Address) -> None:
-        """It is not known without a break any more."""
+        """Note that the subscriber is no longer known without a break."""
 
     def _topics_move(self) -> bool:
         """Whether there was ever a move that this node knows of."""
@@ -173,7 +173,8 @@ class SequencerCore(ABC):
         return self.tree.highest({self.tree.meet(topic, other) for other in others}, self.node)
 
     def _meeting_here(self, topic: Topic, others: Iterable[Topic], moves: int) -> list[Topic]:
-        """Those that met the topic here when this move was the latest: what climbs is about the map of its home."""
+        """The topics that met this one here when `moves` was the latest move: what climbs refers to the map of its
+        home."""
         tree, home = self.tree, self.tree.home(topic)
         if moves == tree.moves.number:
             return [other for other in others if tree.meet_nodes(home, tree.home(other)) == self.node]

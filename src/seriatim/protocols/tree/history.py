@@ -318,7 +318,7 @@ class History(Receiving):
         return self.options.on_lost == "wait" and (reading.start.is_place or gap.topic in reading.begun)
 
     def _ask_for_past(self, effects: Effects) -> None:
-        """Nothing came for a while: ask again for what is missing."""
+        """Ask again for what is missing, after nothing came for a while."""
         reading = self.state.reading
         if reading is None or not reading.is_begun or reading.stopped is not None:
             return

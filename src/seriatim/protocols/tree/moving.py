@@ -137,7 +137,7 @@ class Moving(Numbering, Joining):
         self._is_restless = True
 
     def _leave(self, now: float, effects: Effects) -> None:
-        """After every step while a topic is to leave: if it is quiet, hand it over."""
+        """Hand a topic that is to leave over as soon as it is quiet. Called after every step while one is to leave."""
         for topic, leaving in sorted(self.state.moving.leaving.items()):
             if leaving.is_handed_over or not self._is_quiet(topic):
                 continue
@@ -147,8 +147,8 @@ class Moving(Numbering, Joining):
             self._route(leaving.to, say.HandOver(leaving.move, topic, estate), now, effects)
 
     def _is_quiet(self, topic: Topic) -> bool:
-        """Nothing of it climbs; in log mode the broker has all stamps; nobody is just joining it; it is not just being
-        removed, and no other log of it is just being accepted."""
+        """Whether a topic can be handed over: no range climbs, in log mode the broker has all stamps, nobody is
+        joining, it is not being removed, and no other log of it is being accepted."""
         if self.state.removed.get(topic) is False or topic in self.state.renewing:
             return False
         ranges = self.state.ranges.get(topic, {}).values()
@@ -192,7 +192,7 @@ class Moving(Numbering, Joining):
         return [KnownAs(self.node, acquaintance), *(before if known == acquaintance else [])]
 
     def _drop(self, topic: Topic, effects: Effects) -> None:
-        """It has moved away: forget what was handed over."""
+        """Forget what was handed over with a topic that has moved away."""
         state, issued = self.state, self.state.homes[topic].issued if topic in self.state.homes else 0
         for range_ in state.ranges.pop(topic, {}).values():
             self._count_open_ticket(range_.publisher, -1)
@@ -287,7 +287,8 @@ class Moving(Numbering, Joining):
         self._finish(topic, range_, range_.entries, now, effects)
 
     def _on_go_on(self, message: say.GoOn, now: float, effects: Effects) -> None:
-        """All nodes know where the topic lives: its holders are ours, and so is who waits."""
+        """Take the topic over: all nodes know where it lives. Its holders count from now on, and those that waited are
+        answered."""
         topic = message.topic
         arriving = self.state.moving.arriving.pop(topic)
         self._is_restless = self._topics_move()
@@ -299,7 +300,8 @@ class Moving(Numbering, Joining):
         self._answer_all(arriving.waiting, now, effects)
 
     def _look_at_log(self, topic: Topic, now: float, effects: Effects) -> None:
-        """What was appended while nobody looked? A topic that was removed stays unwatched."""
+        """Watch the log of a topic that has arrived, to learn what was appended while nobody looked. A removed topic
+        stays unwatched."""
         if self.options.mode == "log" and topic not in self.state.removed:
             self._home(topic).measured = 0
             self._watch([topic], now, effects)
@@ -363,7 +365,8 @@ class Moving(Numbering, Joining):
         return not switching.children
 
     def _switch(self, message: say.Switch, now: float, effects: Effects) -> dict[Topic, Number]:
-        """From now on the topic lives there. Returns the counts of the topics homed here that it is related with."""
+        """Let the topic live at its new home from now on. Returns the counts of the related topics that are homed
+        here."""
         moving, topic = self.state.moving, message.topic
         former, levels = self.tree.home(topic), self._levels
         leaving, arriving = moving.leaving.pop(topic, None), moving.arriving.get(topic)
@@ -491,5 +494,5 @@ def _without_time(desk: Desk) -> Desk:
 
 
 def _without_places(regrouping: Regrouping) -> Regrouping:
-    """A copy. Where others lived does not matter any more: nodes above collect nothing for a topic that moves."""
+    """A copy without the places where others lived: nodes above collect nothing for a topic that moves."""
     return Regrouping(set(regrouping.couple), set(regrouping.uncouple), set(regrouping.once))

@@ -192,7 +192,8 @@ class SequencerNode(ConfirmedNode):
             self._drop_link(name)
 
     def _take_frame_or_greeting(self, source: Address, frame: Frame[Any], now: float) -> Effects:
-        """Who greets may be a node that was welcomed, and has lost its journal since: it is welcomed again."""
+        """Take a frame. A node that greets may have been welcomed before and lost its journal since, so it is welcomed
+        again."""
         link = self.state.links.get(source)
         effects = super().step(source, frame, now) if link is not None else self._take_from_stranger(source, frame, now)
         is_greeting = frame.number == 0 and frame.body is not None
@@ -259,7 +260,8 @@ class SequencerNode(ConfirmedNode):
         return effects
 
     def _issued(self, topic: Topic) -> Number:
-        """Also of one that has moved: what was given out for it anywhere before it left, or came, has passed here."""
+        """The highest number of a topic that was given out here or has passed here. That holds for a topic that has
+        moved, too."""
         state = self.state.sequencer
         home, passage = state.homes.get(topic), state.passages.passages.get(topic)
         return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
@@ -273,7 +275,8 @@ class SequencerNode(ConfirmedNode):
         return self.options.keeps_order_log and self.inner.is_member and is_root
 
     def _since(self) -> tuple[int, int]:
-        """Who has told the broker of another root is linked with it, and asks it, too."""
+        """The change that made this node the root, and the latest change that it knows. `ceded_at` counts, because a
+        node that has told the broker of a new root is linked with it, and asks it, too."""
         return self.state.sequencer.moving.since, max(self.inner.tree.moves.number, self.inner.ceded_at)
 
     def _ordered_to(self) -> Position:

@@ -395,7 +395,7 @@ class Numbering(SequencerCore):
                 del self.state.desks[topic]
 
     def _settle_again(self, now: float, effects: Effects) -> None:
-        """After a restart: nobody knows what of it arrived, so hand everything out again."""
+        """Hand everything out again after a restart, because nobody knows what of it arrived."""
         for topic, ranges in self.state.ranges.items():
             for range_ in ranges.values():
                 if range_.entries is not None:

@@ -106,7 +106,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
         return self.order == "global" and self.order_log
 
     def __repr__(self) -> str:
-        """Without the key: options are logged."""
+        """The options without the stamp key, because they are logged."""
         shown = {each.name: getattr(self, each.name) for each in structs.fields(self)}
         shown["stamp_key"] = None if self.stamp_key is None else "(secret)"
         return f"TreeOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

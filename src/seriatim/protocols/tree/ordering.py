@@ -118,7 +118,8 @@ class Ordering(SequencerCore):
         self._order_due = rests_until if self.state.order.ranges else None
 
     def _on_order_found(self, source: Address, message: say.OrderFound, now: float, effects: Effects) -> None:
-        """This process knows less than the order log: go on behind it, and number no event a second time."""
+        """Continue behind an order log that has more than this process knows, so that no event is numbered a second
+        time."""
         if self._parent is not None or message.position <= self.state.order.end:
             return
         self._order.resume_at(message.position)

@@ -410,7 +410,7 @@ class Publisher:
         self._go_on(key, lane, effects)
 
     def _seek(self, silent: set[Node], effects: Effects) -> None:
-        """These nodes do not answer: they may have left the tree."""
+        """Ask another node where these, which do not answer, are now: they may have left the tree."""
         self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
 
     def _learn(

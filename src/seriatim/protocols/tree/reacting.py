@@ -39,7 +39,8 @@ class Reactions:
         return [event for command in self.state.queue for event in command.events]
 
     def hold(self, command: Publish) -> bool:
-        """Whether it must wait."""
+        """Keep a command back if it may react to events without a place, or others wait before it. Returns whether it
+        is kept back."""
         if not self.state.queue and not self._causes(command):
             return False
         self.state.queue.append(command)
@@ -55,7 +56,7 @@ class Reactions:
         return queue.take()[0] if queue and not self._causes(queue.first) else None
 
     def ask(self, effects: Effects) -> None:
-        """Nobody has told for a while: ask the broker."""
+        """Ask the broker how far topics are stamped, after nobody has told for a while."""
         for topic in self._causes(self.state.queue.first) if self.state.queue else ():
             self.state.asked.add(topic)
             effects.send.append((BROKER, Follow(topic)))

@@ -128,7 +128,7 @@ class Receiving:
         return any(other in lanes and not lanes[other].open for other in message.entries)
 
     def _jump(self, message: Delivered, lane: Lane) -> str | None:
-        """If it is further ahead than what is believed: a sentence that says so."""
+        """A sentence that says that a message is too far ahead to be believed. None: it is not."""
         jump_max = self.options.jump_max
         if jump_max is None or message.entries is None:
             return None
@@ -178,7 +178,7 @@ class Receiving:
         return self._moved <= message.moves <= self.state.moves.number
 
     def _locate(self, moves: int, node: Node, effects: Effects) -> None:
-        """Somebody knows of this move: ask what it was, unless that is asked already."""
+        """Ask about a move that somebody has named, unless that is asked already."""
         if not self.state.locating:
             effects.send.append((node, Locate(self.state.moves.number)))
         self.state.locating = max(self.state.locating, moves)
@@ -246,7 +246,8 @@ class Receiving:
             del placed[:few]
 
     def _on_voids(self, message: Voids, now: float) -> None:
-        """Before the start is known nothing is kept: whoever joins listens again then."""
+        """Note the voids of a topic that is open. Until its start is known nothing is kept: a subscriber that joins
+        listens again then."""
         if self.state.reading is not None:
             self._on_fetched_voids(self.state.reading, message)
             return
@@ -336,7 +337,7 @@ class Receiving:
         self.state.ready.clear()
 
     def _forget_ready(self, topics: Set[Topic]) -> None:
-        """What was kept back while a lease had lapsed is not told after its topic is left."""
+        """Drop events of left topics that were kept back while a lease had lapsed."""
         self.state.ready = [each for each in self.state.ready if told(each)[0] not in topics]
 
     def _lapsed(self, now: float) -> bool:
@@ -345,7 +346,7 @@ class Receiving:
 
 
 def _between(numbers: Collection[Number], first: Number, last: Number) -> list[Number]:
-    """Those of these numbers from `first` to `last`, in order; costs the smaller of the two."""
+    """The numbers from `first` to `last`, in order. Costs the smaller of the range and the collection."""
     if last - first < len(numbers):
         return [number for number in range(first, last + 1) if number in numbers]
     return sorted(number for number in numbers if first <= number <= last)
@@ -376,7 +377,7 @@ _first = attrgetter("first")
 
 
 def told(each: Notification | Gap) -> tuple[Topic, Number]:
-    """Of which topic, and up to which number, this tells the application."""
+    """The topic of a notification or gap, and the last number that it covers."""
     return (each.topic, each.last) if isinstance(each, Gap) else (each.event.topic, each.number)
 
 

@@ -44,7 +44,7 @@ class Removing(SequencerCore):
         return None
 
     def holders(self, topic: Topic) -> list[Address]:
-        """Who holds the topic, or is just joining it."""
+        """The subscribers that hold the topic or are joining it."""
         return sorted(name for name, holder in self.state.couplings.holders.items() if topic in holder.topics)
 
     def _on_add(self, source: Address, message: say.Add, now: float, effects: Effects) -> None:

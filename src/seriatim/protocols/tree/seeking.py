@@ -13,7 +13,7 @@ from seriatim.protocols.tree.messages import Locate
 
 
 def ask_around(tree: SequencingTree, silent: Iterable[Node], turn: int, effects: Effects) -> int:
-    """These do not answer: ask another node, which depends on whose turn it is. Returns the next turn."""
+    """Ask one other node about those that do not answer; `turn` decides which one. Returns the next turn."""
     asked = set(silent)
     others = [node for node in sorted(tree.parents) if node not in asked] if asked else []
     if not others:

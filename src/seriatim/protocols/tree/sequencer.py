@@ -129,7 +129,7 @@ class Sequencer(Shaping, Removing, Accepting):
         return effects
 
     def idle(self) -> Effects:
-        """Nothing happened; the wish for a tick still stands."""
+        """The effects of a step in which nothing happened; the wish for a tick still stands."""
         effects = Effects()
         self._wish(effects)
         return effects

@@ -48,7 +48,7 @@ class Shaping(Moving, Ordering):
 
     @property
     def is_member(self) -> bool:
-        """Whether it is part of the tree: not before it was welcomed and all that goes with it."""
+        """Whether this node is part of the tree: not before it was welcomed and has all that goes with it."""
         return not self.state.moving.awaits_welcome
 
     @property
@@ -58,7 +58,7 @@ class Shaping(Moving, Ordering):
 
     @property
     def has_left(self) -> bool:
-        """Whether it was part of the tree, and is no longer."""
+        """Whether this node was part of the tree, and is no longer."""
         return self.state.moving.gone_since > 0
 
     @property
@@ -203,7 +203,7 @@ class Shaping(Moving, Ordering):
             self._switch_shape(move, now, effects)
 
     def _switch_shape(self, move: MoveUnderWay, now: float, effects: Effects) -> None:
-        """Everybody is ready: it can no longer be cancelled."""
+        """Begin the switch, because everybody is ready. It can no longer be cancelled."""
         assert move.change is not None, "only changes of shape are prepared"
         move.is_switching = True
         effects.notify.append(say.ReshapeStep(move.change, "switch"))
@@ -232,7 +232,7 @@ class Shaping(Moving, Ordering):
         return move.change is not None and move.change.kind == "root" and move.is_switching
 
     def _crown(self, move: MoveUnderWay, now: float, effects: Effects) -> None:
-        """There is another root: hand over, and be its child from now on."""
+        """Hand over to another root, and be its child from now on."""
         moving, change = self.state.moving, move.change
         assert change is not None, "a change of shape is under way"
         reign = self._reign(change)
@@ -373,7 +373,7 @@ class Shaping(Moving, Ordering):
         effects.notify.append(say.ShapeChanged(change))
 
     def _hand_on_order(self, now: float, effects: Effects) -> None:
-        """Not while the broker is told of another root: it may refuse this one already."""
+        """Hand on the order log, but not while the broker is told of another root: it may refuse this one already."""
         move = self.state.moving.move
         if move is not None and self._is_crowning(move) and move.home == self.node:
             if self._order_due is not None and now >= self._order_due:

@@ -95,7 +95,7 @@ class Subscribing(History):
         self.state.changing = Changing(set(add), listen, set(add), update, now, in_past=in_past, touched=touched)
 
     def _attend_anew(self, effects: Effects) -> None:
-        """What is held has changed, or where it lives: other stages may be enough."""
+        """Choose stages again, because what is held, or where it lives, has changed."""
         self._levels.clear()
         self._moved = None
         self._attend((topic for topic, lane in self.state.lanes.items() if lane.open), effects)
@@ -128,14 +128,14 @@ class Subscribing(History):
         self._ask_to_update(changing, changing.update, effects)
 
     def _seek_again(self, effects: Effects) -> None:
-        """Who was asked has not answered."""
+        """Look for another way to nodes that have not answered."""
         silent = {self.tree.root} if self.state.locating else set()
         if (changing := self.state.changing) is not None:
             silent |= changing.update | {self.tree.home(topic) for topic in changing.join - changing.listen}
         self._seek(silent, effects)
 
     def _seek(self, silent: Set[Node], effects: Effects) -> None:
-        """These nodes do not answer: they may have left the tree."""
+        """Ask another node where these, which do not answer, are now: they may have left the tree."""
         self.state.sought = ask_around(self.tree, silent, self.state.sought, effects)
 
     def _ask_to_update(self, changing: Changing, nodes: Set[Node], effects: Effects) -> None:

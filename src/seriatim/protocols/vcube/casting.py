@@ -55,7 +55,7 @@ class Casting(Presence):
         self.send(target, Cast(hop, 0 if is_leaf else s - 1, task.content), effects)
 
     def close_if_done(self, number: int, now: float, effects: Effects) -> None:
-        """All branches are acknowledged: tell the peer we did it for."""
+        """End a task when all its branches are acknowledged, and acknowledge it to the peer that asked for it."""
         task = self.state.tasks.get(number)
         if task is None or task.hops:
             return

@@ -50,7 +50,7 @@ def nearest(ids: Sequence[Id], i: Id, s: int) -> Id | None:
 
 
 def within(ids: Sequence[Id], i: Id, s: int) -> Sequence[Id]:
-    """All of these (sorted) ids in c(i, s), in order of their number."""
+    """The ids in cluster c(i, s), in order. `ids` must be sorted."""
     size = 1 << (s - 1)
     low = (i ^ size) & ~(size - 1)
     return ids[bisect_left(ids, low) : bisect_left(ids, low + size)]
@@ -110,5 +110,5 @@ def births_of(life: Life) -> int:
 
 @lru_cache(IDS_MAX)
 def name_of(life: Life) -> str:
-    """As people read it: 3, and after it was born again 3.1."""
+    """The name of a life for people: 3, or 3.1 after the peer was born again."""
     return f"{id_of(life)}.{births_of(life)}" if births_of(life) else f"{id_of(life)}"

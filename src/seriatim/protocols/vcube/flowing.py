@@ -38,7 +38,7 @@ class Flowing(Casting):
         self.close_if_done(task, now, effects)
 
     def published(self, pub: Pub, now: float, effects: Effects) -> None:
-        """Everybody has received one of our own."""
+        """Called when everybody has received a publication of our own."""
         group = self.group(pub.topic)
         if pub.number not in group.unacknowledged:
             return

@@ -55,7 +55,7 @@ class Joining(Orphans):
         self.close_if_done(task, now, effects)
 
     def on_announced(self, task: Task, now: float, effects: Effects) -> None:
-        """Everybody knows us: from here on we know every member, also those to come. Second round."""
+        """Begin the second round: all peers know us, so from here on we know every member, also those to come."""
         assert isinstance(task.content, say.Sub)
         topic = task.content.topic
         group = self.group(topic)

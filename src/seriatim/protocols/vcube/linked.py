@@ -285,8 +285,8 @@ class LinkedPeer:
         return self._finish(effects, now)
 
     def _turned_away(self, id: Id, now: float) -> Effects:
-        """It lives. Who is turned away because of its own past must not presume the others dead: it would say so as
-        soon as it is let in."""
+        """Note that a peer that turned us away is alive. Otherwise a peer that is turned away because of its own past
+        would presume the others dead, and say so as soon as it is let in."""
         if (line := self._lines.get(id)) is not None:
             line.silent_since = now
         self.peer.state.heard[id] = now
@@ -388,7 +388,7 @@ class LinkedPeer:
         self._due = min((line.due for line in self._lines.values()), default=inf)
 
     def _suspect_silent(self, beat_due: float, now: float, effects: Effects) -> None:
-        """At every heartbeat: declare dead each peer that owes us an acknowledgement and was silent for too long."""
+        """At every heartbeat, declare each peer dead that owes us an acknowledgement and was silent for too long."""
         options = self.peer.options
         if options.heartbeat_ms is None:
             return
@@ -410,7 +410,8 @@ class LinkedPeer:
         effects.add(more)
 
     def _bury(self, id: Id, line: _Line, now: float, effects: Effects) -> None:
-        """Nothing is kept for the dead. If it was born again, news that may have been lost goes to its new life."""
+        """Drop all messages for a dead peer. If it was born again, send news that may have been lost to its new
+        life."""
         del self._lines[id]
         successor = self.peer.life_now(id)
         if successor is not None and any(isinstance(body, News) for body in line.link.unacknowledged.values()):
@@ -443,7 +444,7 @@ def publication_in(body: Body | None) -> Pub | None:
 
 
 def bytes_of(body: Body) -> int:
-    """Of the event it carries: nothing else is large."""
+    """The size of the event in a message; nothing else in it is large."""
     pub = publication_in(body)
     return 0 if pub is None else event_bytes(pub.event.payload, pub.event.headers)
 

@@ -203,7 +203,7 @@ class Past(Struct, frozen=True, tag=True):
 
 
 class News(Struct, frozen=True, tag=True):
-    """Who was born again, and who is dead."""
+    """The statuses of peers: which were born again, and which are dead."""
 
     statuses: Statuses
 

@@ -102,7 +102,7 @@ class Orphans(Flowing):
         return None
 
     def relinquish(self, number: int, task: Task, now: float, effects: Effects) -> None:
-        """Everybody has it: tell the peers that entrusted it to us."""
+        """Tell the peers that entrusted a publication to us that everybody has it."""
         pub = task.content
         assert isinstance(pub, Pub)
         for sender, hop in self.state.custody.pop(number, ()):

@@ -125,7 +125,7 @@ class Presence(Core, ABC):
 
     @abstractmethod
     def begin_anew(self, births: int, now: float, effects: Effects) -> None:
-        """Others presume us dead."""
+        """Called when others presume us dead."""
 
     def spread(self, news: Statuses, effects: Effects) -> None:
         """Our neighbours hear the news; a neighbour that is new hears everything."""
@@ -169,7 +169,7 @@ class Presence(Core, ABC):
         return [id for id in living if nearest(everybody, id, cluster_of(id, self.id)) == self.id]
 
     def beat(self, now: float, effects: Effects) -> None:
-        """If it is time: tell our neighbours that we live, and suspect those that have not told us for too long."""
+        """When it is time, tell our neighbours that we live, and suspect those that were silent for too long."""
         state, every_ms = self.state, self.options.heartbeat_ms
         if every_ms is None or (state.beat_due is not None and now < state.beat_due):
             return

@@ -66,7 +66,8 @@ def has_journal(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def kept_from_others(folder: Path) -> Iterator[str]:
-    """As long as this is entered, nobody opens the journal. Yields the process that has it open already, or nothing."""
+    """Keep everybody from opening the journal inside the block. Yields the process that has it open already, or an
+    empty text."""
     import fcntl
 
     try:
@@ -88,7 +89,7 @@ def kept_from_others(folder: Path) -> Iterator[str]:
 
 
 def read_journal(folder: Path) -> Recovered:
-    """What a journal holds that nobody writes. Damage: it cannot be read."""
+    """Read a journal that no process writes. Damage: it cannot be read."""
     return _files(folder).read().recovered
 
 
@@ -232,7 +233,7 @@ def pieces_of(path: Path, length: int | None = None) -> Iterator[bytes]:
 
 
 def digest_of(path: Path) -> FileCopy:
-    """What a file is now."""
+    """The size and digest of a file."""
     digest, size = hashlib.sha256(), 0
     for piece in pieces_of(path):
         digest.update(piece)

@@ -300,7 +300,7 @@ class FileJournal:
 
 
 def _leave_locks_to_parent() -> None:
-    """In a child that has just been forked: else its copies would hold the locks after the parent has ended."""
+    """Close the locks in a forked child: its copies would hold them after the parent has ended."""
     for journal in list(_locked):
         if journal._lock is not None:
             os.close(journal._lock)

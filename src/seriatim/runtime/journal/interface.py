@@ -63,4 +63,4 @@ class MemoryJournal:
         self._snapshot, self._records, self._bytes = state, [], 0
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: memory needs no closing."""

@@ -68,7 +68,7 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
 
 
 class Connection(asyncio.Protocol, ABC):
-    """Both ends have one. A subclass says what a frame means (`take`) and what the end means (`ended`).
+    """One end of a connection. A subclass says what a frame means (`take`) and what the end means (`ended`).
 
     `read`: how frames are decoded, until the subclass replaces it.
     """

@@ -109,7 +109,7 @@ class Dialer:
         self._searches = {node: Search(self, peer) for node, peer in self._peers.items()}
 
     def change(self, peers: Iterable[Peer]) -> None:
-        """From now on these nodes are looked for, at these addresses. Connections that still serve are kept."""
+        """Connect to these nodes at these addresses from now on. Connections that still fit are kept."""
         wanted = {peer.node: peer for peer in peers}
         for node in [node for node in self._peers if node not in wanted]:
             self._unplug(node)

@@ -33,7 +33,7 @@ class SystemDescription(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The same for equal descriptions, whatever order they were written in."""
+        """A digest of the description, independent of the order in which it was written."""
         data = msgspec.json.encode(self, order="sorted")
         return hashlib.sha256(data).hexdigest()[:DIGEST_CHARACTERS]
 

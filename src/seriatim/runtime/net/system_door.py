@@ -125,7 +125,7 @@ class SystemVisitor(Visitor):
 
     @abstractmethod
     def turned_away(self, refusal: Refusal) -> None:
-        """The process has connected, and then does not want us."""
+        """Called when the process refuses us although it has connected to us."""
 
     @abstractmethod
     def heard(self, envelope: Envelope[Any]) -> None:
@@ -142,7 +142,7 @@ class SystemVisitor(Visitor):
             self.turned_away(frame)
             self.close(f"turned away: {frame.reason[:SHOWN_MAX]}")
         elif type(frame) is Welcome:
-            raise RemoteError("a welcome from the one that has connected")
+            raise RemoteError("a welcome came, which only the side that accepts a connection may send")
 
     def ended(self, reason: str) -> None:
         door = self._system

@@ -29,7 +29,7 @@ LINE_BYTES_MAX = 64 * 1024  # of a line of the protocol; INFO is the longest
 NO_RESPONDERS = b"NATS/1.0 503"
 
 
-class Answer(NamedTuple):
+class InboxMessage(NamedTuple):
     """One message to our inbox: headers as they came (with the line `NATS/1.0` and the empty line), and the body."""
 
     headers: bytes
@@ -139,7 +139,7 @@ class NatsSocket:
         )
         return [reply.encode() for reply in replies]
 
-    def request(self, subject: str, question: bytes = b"") -> Answer:
+    def request(self, subject: str, question: bytes = b"") -> InboxMessage:
         """A question with one answer. ConnectionFailed: none came in time; RequestRefused: nobody listens there."""
         reply = self.ask(subject, question)
         for answer in self.answers():
@@ -149,7 +149,7 @@ class NatsSocket:
                 return answer
         raise AssertionError("answers() never ends")
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[InboxMessage]:
         """Every message to our inbox, as it comes, without end. ConnectionFailed: nothing came in time."""
         while True:
             line = self._line()
@@ -157,10 +157,10 @@ class NatsSocket:
                 words = line.split(b" ")
                 head, total = int(words[-2]), int(words[-1])
                 data = self._take(total)
-                yield Answer(data[:head], data[head:], words[1])
+                yield InboxMessage(data[:head], data[head:], words[1])
             elif line[:4] == b"MSG ":
                 words = line.split(b" ")
-                yield Answer(b"", self._take(int(words[-1])), words[1])
+                yield InboxMessage(b"", self._take(int(words[-1])), words[1])
             else:
                 self._check_line(line)
 

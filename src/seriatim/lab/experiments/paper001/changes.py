@@ -36,7 +36,7 @@ def _at(system: str, churn: float) -> Where:
 
 
 def at_most_more(points: list[Where], share: float) -> Judge:
-    """With changes, latency is at most so much more than without."""
+    """With changes, the latency is higher by at most this share."""
 
     def verdict(static: float, changing: float) -> Judgement:
         return f"{changing / static - 1.0:+.1%}", changing / static - 1.0 <= share

@@ -87,7 +87,7 @@ UNIFORM = "uniform 100"
 
 
 def _is_a_reading(point: Parameters) -> bool:
-    """Other readings are shown for one pause."""
+    """Whether a point is shown: readings other than the stated one are shown for one pause only."""
     return point["reading"] == STATED_READING or point["pause"] == UNIFORM
 
 
@@ -95,7 +95,7 @@ def _pauses_that_fit(measures: tuple[str, ...]) -> Judge:
     """With which pauses all of the paper's shares are met, for both numbers of messages."""
 
     def fits(results: Results, pause: str) -> bool:
-        """All that was measured."""
+        """Whether every measured share is near that of the paper."""
         curves = {
             measure: results.curve(measure, "waits", at(pause=pause, reading=STATED_READING)) for measure in measures
         }
@@ -290,7 +290,7 @@ KEPT = {(512, 12.5): 9.5, (512, 25.0): 13.6, (1_024, 12.5): 41.1, (1_024, 25.0):
 
 
 def _is_a_change(point: Parameters) -> bool:
-    """Who has just subscribed leaves at once."""
+    """Whether a point is possible: a node that has just subscribed can only leave at once."""
     return point["start"] == SETTLED or point["within"] == 0
 
 

@@ -89,7 +89,7 @@ class Outcome(Struct):
         return total / count if count else 0.0
 
     def mean_latency_until(self, end: float, planned: Sequence[Planned]) -> float:
-        """As mean_latency with everybody a member, but of what was received by `end`."""
+        """The mean latency of what was received by `end`, with everybody a member."""
         total, count = 0.0, 0
         for row, publication in enumerate(planned):
             early = [time for time in self.received[row * self.size : (row + 1) * self.size] if 0.0 <= time <= end]
@@ -101,7 +101,7 @@ class Outcome(Struct):
         return total / count if count else 0.0
 
     def mean_place(self, node: int) -> float:
-        """As QueueStatistics.mean_place."""
+        """The same measure as `QueueStatistics.mean_place`."""
         return self.places[node] / self.queued[node] if self.queued[node] else 0.0
 
 

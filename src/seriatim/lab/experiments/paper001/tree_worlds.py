@@ -52,7 +52,7 @@ class TreeWorld:
         self.simulator.add(address, always(machine), self.delays.cost(waits), partial(self.on_message, id))
 
     def publish(self, id: int, event_id: str, topic: str, at: float) -> None:
-        """At a point of time; in the order in which it is called, if the times are equal."""
+        """Publish at a point of time. Calls for the same time are carried out in their order."""
         event = Event(event_id, topic, self.address(id))
         self.seen[event_id] = Seen(id, at)
         self.simulator.at(at, lambda: self.simulator.command(self.address(id), Publish(event)))

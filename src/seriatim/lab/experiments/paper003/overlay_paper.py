@@ -95,7 +95,7 @@ class ProgressiveOrder(FastOrder):
 
 
 class PlainOrder(FastOrder):
-    """Without progressive delivery: a client's queue is delivered when all of it is acknowledged."""
+    """The order without progressive delivery: a client's queue is delivered when all of it is acknowledged."""
 
     def _deliver(self, client: Address, effects: Effects) -> None:
         if not any(self._waits(queued.key, client) for queued in self._state.delayed.get(client, ())):
@@ -103,7 +103,7 @@ class PlainOrder(FastOrder):
 
 
 class WholeTables(Tables):
-    """Without covering: every broker knows every subscription that it may have to send something to."""
+    """Routing tables without covering: every broker knows every subscription that it may have to send something to."""
 
     def _pass_on(self, neighbour: Address, id: Id, where: Where) -> Sends:
         if id in self.routes.passed_on[neighbour]:
@@ -125,13 +125,13 @@ class FastBroker(PrintedBroker):
 
 
 class ProgressiveBroker(FastBroker):
-    """The same, with its order."""
+    """A broker with progressive delivery."""
 
     orderings: ClassVar[dict[Order, type[Ordering]]] = {"resolution": ProgressiveOrder}
 
 
 class PlainBroker(FastBroker):
-    """The same, with its order."""
+    """A broker without progressive delivery."""
 
     orderings: ClassVar[dict[Order, type[Ordering]]] = {"resolution": PlainOrder}
 

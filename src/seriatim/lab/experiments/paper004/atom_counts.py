@@ -17,7 +17,7 @@ DENSE_GROUPS = 32
 
 
 class MostOverlaps:
-    """In place of chance: of the members of an overlap, the one who is in most overlaps."""
+    """Instead of a random member, chooses the member of an overlap that is in most overlaps."""
 
     def __init__(self, graph: SequencingGraph) -> None:
         self._counts: dict[object, int] = {}

@@ -30,7 +30,7 @@ def breaks(name: str, text: str, role: str, **methods: Callable[..., Any]) -> No
 
 
 class EitherWayHost(AtomHost):
-    """Some groups walk their path backwards, as C1 and C2 allow. (Only as long as nobody changes the graph.)"""
+    """A host at which some groups walk their path backwards, as C1 and C2 allow while nobody changes the graph."""
 
     def __init__(self, plan: Any, name: Node, options: AtomsOptions, state: Any = None) -> None:
         super().__init__(plan, name, options, state)
@@ -144,14 +144,14 @@ def close_unheard(self: Coordinator, work: Work, effects: Effects) -> None:
 
 
 def finish_when_sent(self: Coordinator, group: Group, mark: Token) -> None:
-    """Not when everybody was notified of it."""
+    """Finish a group when its last message was sent, without waiting until everybody was notified of it."""
     Coordinator._await_end(self, group, mark)
     for receiver in sorted(self.state.unfinished.get(group, ())):
         self._finished(group, receiver)
 
 
 def begin_past_closed(self: Coordinator, what: Any) -> Work:
-    """The last messages of a closed group are still on their way."""
+    """Begin a change although the last messages of a closed group are still on their way."""
     closed = [route for route in self.state.graph.groups.values() if route.closed and not route.finished]
     for route in closed:
         route.finished = True

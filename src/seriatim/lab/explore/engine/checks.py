@@ -68,7 +68,7 @@ class Fact(NamedTuple):
 
 
 class Checks:
-    """Nothing is promised. Worlds override what they do promise."""
+    """Checks that promise nothing. A world overrides what it promises."""
 
     def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
         """Look at the log of one machine."""

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from seriatim.lab.explore.engine.checks import Checks, Violation
 from seriatim.lab.explore.engine.run import ExplorerError, Run
@@ -153,7 +153,7 @@ def role_with_links(create: Callable[[], Any], retry_ms: float, journals: bool) 
     return Role(make, _no_thaw, partial(JournaledNode.take_over, create, retry_ms) if journals else None)
 
 
-def _no_thaw(state: Any) -> Any:
+def _no_thaw(state: object) -> NoReturn:
     raise ExplorerError("a world with links can be walked, not searched: the state of its links is not kept")
 
 

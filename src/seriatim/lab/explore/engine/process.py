@@ -155,7 +155,7 @@ class Process:
         return self._heeded(effects)
 
     def tick(self) -> Effects:
-        """Its time has come, by no fault."""
+        """Let the machine act at the time that it waits for."""
         if self.machine is None:
             return Effects()
         effects = self._tick(self.machine)
@@ -210,7 +210,7 @@ class Process:
         return machine.tick(self.clock)
 
     def _restart(self) -> Effects:
-        """Another process takes over. Nobody waits for answers of the old one any more."""
+        """Replace the process by another one. Answers to the old one are not waited for any more."""
         self.answered += max(0, self.waiting())
         restore = self.world.roles[self.address].restore
         assert restore is not None, "checked when the world was made"

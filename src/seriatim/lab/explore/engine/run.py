@@ -103,7 +103,7 @@ class Run:
         raise ExplorerError(f"{self.world.name}: still busy after {DRAIN_LIMIT} deliveries")
 
     def end_faults(self) -> None:
-        """From now on nothing fails, and nobody who was replaced still acts."""
+        """End all faults: nothing fails from now on, and no replaced process still acts."""
         for process in self.processes.values():
             process.budget, process.zombie = NO_BUDGET, None
 

@@ -187,7 +187,7 @@ class Search:
         return [offers[machine] for machine in members]
 
     def _stop_here(self, state: State, via: int) -> None:
-        """Nothing is on its way and nobody is about to do anything: everything owed must be there."""
+        """Check a state in which no message is on its way and no command is left: everything owed must be there."""
         self.result.stopped_states += 1
         if self.options.keep_outcomes:
             self.result.outcomes.add(self._outcome(state))

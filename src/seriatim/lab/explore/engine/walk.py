@@ -88,7 +88,7 @@ class Walk:
         self._end()
 
     def _end(self) -> None:
-        """Nothing fails any more; deliver what is still under way, in random order."""
+        """End all faults, and deliver what is still under way in random order."""
         self.run.end_faults()
         while self.run.channels and len(self.way) < 2 * STEPS_MAX:
             self._deliver(self._fast_channels())
@@ -122,7 +122,8 @@ class Walk:
         return True
 
     def _hurry(self) -> bool:
-        """Nothing moves: let the time come that somebody waits for. False: nobody waits for any."""
+        """When no message is on its way, advance time to the earliest tick that a process waits for. False: no process
+        waits."""
         ticks = [each for process in self.run.processes.values() for each in process.own_transitions()]
         ticks = [each for each in ticks if each.kind == "tick"]
         if ticks:

@@ -62,7 +62,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(value: Any) -> bytes:
-    """The same bytes for equal values, whatever order their sets and dictionaries were filled in."""
+    """Encode a value so that equal values give equal bytes, whatever order their sets and dictionaries were filled
+    in."""
     return _encode(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
 
 

@@ -33,12 +33,12 @@ def _world(
 
 
 def _everything(*clients: Address) -> list[tuple[Address, Command]]:
-    """All of them want everything."""
+    """Every client subscribes to everything."""
     return [(client, Subscribe("s", "true")) for client in clients]
 
 
 def _offers(*clients: Address) -> list[tuple[Address, Command]]:
-    """All of them may publish anything."""
+    """Every client may publish anything."""
     return [(client, Advertise("a", "true")) for client in clients]
 
 

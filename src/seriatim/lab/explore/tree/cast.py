@@ -151,7 +151,7 @@ class TreeWorld(Plan[Cast]):
 
 
 def pasts_of(scripts: Mapping[Address, Sequence[Payload]]) -> dict[Address, Change]:
-    """Who begins with the past, and there with which of the topics that no later change of its script touches."""
+    """The subscribers that begin with the past, and the topics of it that no later change of their script touches."""
     pasts = {}
     for address, script in scripts.items():
         changes = [each for each in script if isinstance(each, Change)]
@@ -179,7 +179,7 @@ def answers(command: Payload) -> int:
 
 
 def listens(machine: Any) -> bool:
-    """Who gives commands to a node that comes back, or is not part of the tree yet, waits until it is."""
+    """Whether a machine takes commands now. A node that comes back, or is not part of the tree yet, takes none."""
     if isinstance(machine, SequencerNode):
         return machine.is_acting and machine.inner.is_member
     return not isinstance(machine, Sequencer) or machine.is_member
@@ -260,14 +260,14 @@ def resume_whole(
 def resume_compacted(
     kind: type[Subscriber], tree: SequencingTree, name: Address, options: TreeOptions, journal: list[Payload]
 ) -> Subscriber:
-    """The same from the shortened journal, which takes the place of the other."""
+    """Resume from the shortened journal, which replaces the other one."""
     if (records := kind.resume(tree, name, options, journal).compact()) is not None:
         journal[:] = records
     return kind.resume(tree, name, options, journal)
 
 
 class Parts:
-    """Who plays what in one world, and who can make whom send."""
+    """The machines of one world, and who can make which of them send."""
 
     def __init__(self, plan: TreeWorld, cast: Cast) -> None:
         self.plan, self.cast, self.tree = plan, cast, plan.tree

@@ -75,7 +75,7 @@ def without_once(self: Sequencer, shift: Shift) -> None:
 
 
 def collect_without_base(self: Sequencer, message: Pass) -> Entries:
-    """Only what rises from now on."""
+    """Collect only what rises from now on."""
     entries = Sequencer._collect(self, message)
     return {topic: number for topic, number in entries.items() if topic not in message.couple}
 
@@ -90,7 +90,7 @@ def join_as_if_new(self: Sequencer, source: Address, message: Subscribe, now: fl
 
 
 def publish_at_once(self: Publisher, tree: Any, name: Any, options: Any, state: Any = None) -> None:
-    """Without waiting for its own events on other topics."""
+    """Publish without waiting for the publisher's own events on other topics."""
     Publisher.__init__(self, tree, name, structs.replace(options, own_order=False), state)
 
 
@@ -113,7 +113,7 @@ def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Ef
 
 
 def level_of_begun(self: Subscriber, home: Node) -> Node:
-    """Without the topics that are just being joined."""
+    """Compute the level without topics that are just being joined."""
     return level(self.tree, home, [topic for topic, lane in self.state.lanes.items() if lane.open])
 
 
@@ -127,7 +127,7 @@ def handle_then_merge(self: Sequencer, source: Address, message: Any, now: float
 
 
 def carry_nothing(self: Sequencer, first: Number | None = None) -> tuple[OrderedRange, ...] | None:
-    """Only what a pass says of itself; everything else waits for a summary."""
+    """Carry only the range of the pass itself; everything else waits for a summary."""
     order = self.state.order
     if not order.begun:
         return None
@@ -143,14 +143,14 @@ def keep_what_rises(self: Sequencer, source: Address, message: OrderKept, now: f
 
 
 def summarise_in_a_tick(self: Sequencer, now: float, effects: Effects) -> None:
-    """Without a record that it was decided."""
+    """Hand on the order without a record of that decision."""
     before = len(effects.persist)
     Sequencer._hand_on_order(self, now, effects)
     del effects.persist[before:]
 
 
 def ask_nobody(self: SequencerNode, patience_ms: float | None, *, with_broker: bool) -> None:
-    """It acts at once."""
+    """Act at once, without asking neighbours or the broker."""
 
 
 def hand_over(**without: Callable[[], Any]) -> Callable[..., Estate]:
@@ -170,12 +170,12 @@ def wait_if_arriving(self: Sequencer, source: Address, message: Any, topic: Topi
 
 
 def vouch_in_vain(self: Sequencer, source: Address, message: Vouch, now: float, effects: Effects) -> None:
-    """It climbs, and no node takes note of the count."""
+    """Let a count climb without any node taking note of it."""
     Sequencer._on_vouch(self, source, structs.replace(message, number=0), now, effects)
 
 
 def switch_silently(self: Sequencer, message: Switch, now: float, effects: Effects) -> dict[Topic, Number]:
-    """Without the counts of the topics that meet the moved one elsewhere now."""
+    """Switch without telling the counts of topics that meet the moved one elsewhere now."""
     Sequencer._switch(self, message, now, effects)
     return {}
 
@@ -190,7 +190,7 @@ def go_on_after_a_change_of_shape(self: Sequencer, switching: Switching) -> bool
 
 
 def crown_at_once(self: Sequencer, move: MoveUnderWay, now: float, effects: Effects) -> None:
-    """Without a word to the broker."""
+    """Crown the new root without telling the broker."""
     self._crown(move, now, effects)
 
 

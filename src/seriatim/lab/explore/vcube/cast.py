@@ -48,7 +48,7 @@ class VCubeWorld(Plan[type[Peer]]):
 
 
 def founders_of(setup: Sequence[tuple[Address, Payload]]) -> set[tuple[Address, Topic]]:
-    """Who holds which topic before anything else happens."""
+    """Which peer holds which topic before anything else happens."""
     return {(address, command.topic) for address, command in setup if isinstance(command, say.Subscribe)}
 
 

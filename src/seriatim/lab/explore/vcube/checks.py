@@ -135,7 +135,7 @@ def _lost(
 
 
 def losses_of_founders(world: Stopped, founders: Iterable[tuple[Address, Topic]]) -> Iterator[Violation]:
-    """The same for those who held a topic from the beginning, which needs no knowledge of when who was told what."""
+    """Losses at peers that held a topic from the beginning. This needs no knowledge of who was told what when."""
     published = {
         payload.event_id: address
         for address in world.addresses

@@ -77,7 +77,7 @@ class Plot:
 
 
 def events(peer: int, *ids: str) -> list[Step]:
-    """It publishes these."""
+    """Let a peer publish these events."""
     return [Tell(peer, command) for command in publish(peer, TOPIC, *ids)]
 
 
@@ -142,7 +142,7 @@ def scripts_of(steps: Iterable[Step]) -> dict[Address, list[Command]]:
 
 
 def founded_by(members: Iterable[int]) -> list[tuple[Address, Command]]:
-    """They hold the topic before anything else happens."""
+    """Let these peers hold the topic before anything else happens."""
     return [(address_of(id), Subscribe(TOPIC)) for id in members]
 
 

@@ -78,7 +78,7 @@ class PeerWalk(Walk):
                     self._cut_off(channel)
 
     def _cut_off(self, channel: Channel) -> None:
-        """Of what is still under way, the receiver gets a beginning."""
+        """Deliver only a beginning of what is still under way on a channel, and lose the rest."""
         kept = self.random.choice([0, 0, 1, 2])
         for place in range(len(self.run.channels[channel])):
             transition = Transition("deliver" if place < kept else "lose", *at(channel))

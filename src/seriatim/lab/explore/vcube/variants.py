@@ -173,7 +173,7 @@ breaks("no-burial", "the dead are still listened to", _packet=listen_to_the_dead
 
 
 def whichever_came(self: Peer, flow: Flow) -> int:
-    """With several publications of a source under way."""
+    """Take any publication of a source that has come, while several are under way."""
     return min((number for number in flow.pubs if number > flow.delivered), default=flow.delivered + 1)
 
 

@@ -29,7 +29,7 @@ class Carry(Struct, frozen=True, tag=True):
 
 
 class Ack(Struct, frozen=True, tag=True):
-    """Nothing that conflicts with this publication comes from me any more."""
+    """Promises that nothing more that conflicts with this publication comes from the sender."""
 
     key: Key
 
@@ -173,7 +173,7 @@ class PrintedBroker(Broker):
 
 
 class UnacknowledgedBroker(PrintedBroker):
-    """As the paper has it: whoever advertises may publish at once."""
+    """A broker as in the paper: a client may publish as soon as it has advertised."""
 
     def _may_publish(self, fitting: list[Offer]) -> bool:
         return True

@@ -160,7 +160,8 @@ class SrptNode:
         effects.send.append((child, Joined(topic, attempt, branch.number)))
 
     def sort_children(self, branch: Branch) -> None:
-        """In the order in which copies leave: nearest cluster first, then clients in the order they came."""
+        """Sort children in the order in which copies leave: nearest cluster first, then clients in the order they
+        came."""
         branch.children = dict(sorted(branch.children.items(), key=lambda item: self._cluster(item[0])))
 
     def _cluster(self, child: Address) -> float:

@@ -140,7 +140,7 @@ class _Certifier:
     # ── the pass ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self) -> Looked:
-        """By queries."""
+        """Look at all deliveries with Spark queries."""
         rows = kept(order_log.placed(queries.slim(self.deliveries), self.order))
         facts: dict[str, Facts] = {}
         each = kept(queries.by_subscriber(queries.walked(rows)))
@@ -153,7 +153,8 @@ class _Certifier:
         return Looked(facts, late, rows if is_mistold else None, rows)
 
     def _look_at_files(self, index: OrderIndex) -> Looked | None:
-        """In arrays, and by queries at what these do not clear. None if the files do not suit."""
+        """Look at all deliveries as arrays read from the files, and with queries at what the arrays do not settle.
+        None: the files do not suit."""
         assert self.files is not None
         passed = pass_files(self.spark, self.files, index, self.options.stretches_max)
         if passed is None:

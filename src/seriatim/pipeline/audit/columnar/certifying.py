@@ -44,7 +44,8 @@ SENT = "bucket int, kind int, piece binary"
 
 
 class Counts(NamedTuple):
-    """Of subscribers: rows, those tagged, without a number, not in the order log, and the first position of these."""
+    """Counts for each subscriber: rows, tagged rows, rows without a number, rows that the order log lacks, and the
+    position of the first of these."""
 
     s: Ids
     deliveries: Ids
@@ -128,7 +129,8 @@ def join_places(parts: Stretches) -> Joined:
 
 
 class PassedRows(NamedTuple):
-    """By subscriber and position. `place`: slot and index, ABSENT where the order log does not have the row."""
+    """Rows sorted by subscriber and position. `place`: slot and index, ABSENT where the order log does not have the
+    row."""
 
     s: Ids
     position: Ids
@@ -239,7 +241,7 @@ def _counted(rows: PassedRows) -> Counts:
 
 
 def distinct_pairs(place: Ids, event: Ids) -> tuple[Ids, Ids, Ids]:
-    """By place: one pair for each; and the events of places that have several, all of them."""
+    """One (place, event) pair for each place, and all events of the places that have several."""
     order = np.argsort(place, kind="stable")
     place, event = place[order], event[order]
     is_same = place[1:] == place[:-1]

@@ -133,7 +133,7 @@ class Chunk:
         self.rows = batch.num_rows
 
     def filter(self, which: NDArray[np.bool_]) -> "Chunk":
-        """Only these rows."""
+        """The chunk with only these rows."""
         return Chunk(self._log, self._batch.filter(pa.array(which)))
 
     def texts(self, name: str) -> pa.Array:

@@ -38,9 +38,10 @@ AGGREGATES = (
 
 
 def events_of_files(spark: SparkSession, log: FileLog, names: Ids, delays: NDArray[np.float64]) -> DataFrame:
-    """As `events.events_of_rows`, and `again`: some subscriber was notified of it more than once.
+    """Compute `events.events_of_rows` from files, with a column `again`: some subscriber was notified of the event more
+    than once.
 
-    `delays`: the usual one of each subscriber of these (hashed) names, which are sorted.
+    `delays`: the usual delay of each subscriber of these (hashed) names, which are sorted.
     """
     count = max(spark.sparkContext.defaultParallelism, ceil(log.rows / BUCKET_ROWS))
     pieces = over_splits(spark, log, partial(_pieces, log, count, names, delays), PIECE)
@@ -92,7 +93,7 @@ def _columns(chunk: Chunk, schema: pa.Schema, names: Ids, delays: NDArray[np.flo
 
 
 def _divided(gathered: list[pa.RecordBatch], count: int) -> pa.RecordBatch:
-    """By the bucket that each event belongs to: bucket, piece."""
+    """Divide rows by the bucket that their event belongs to: bucket, piece."""
     rows = pa.Table.from_batches(gathered).combine_chunks().to_batches()[0]
     bucket = (rows.column("e").to_numpy() % count).astype(np.uint16 if count <= 1 << 16 else np.int64)
     rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))

@@ -40,7 +40,7 @@ def hash_column(column: pa.Array, seeds: Ids) -> Ids:
 
 
 def hash_texts(texts: pa.Array, seeds: Ids) -> Ids:
-    """The same of plain texts."""
+    """The hash of every text of an array that is not dictionary-encoded. `seeds`: one for all, or one for each."""
     texts = texts.cast(pa.string())
     if not len(texts):
         return np.empty(0, np.int64)

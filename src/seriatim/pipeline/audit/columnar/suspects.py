@@ -62,7 +62,7 @@ def _suspects(log: FileLog, held: Broadcast[tuple[OrderIndex, Ids]], split: Spli
 
 
 def judge_rows(s: Ids, position: Ids, event: Ids, place: Ids, is_mistold: NDArray[np.bool_]) -> Judged:
-    """The same of arrays. `place` is ABSENT where a row is tagged, or not in the order log."""
+    """Judge rows that were given as arrays. `place` is ABSENT where a row is tagged, or not in the order log."""
     order = np.lexsort((event, position, s))
     s, position, event, place = (each[order] for each in (s, position, event, place))
     is_mistold = is_mistold[order]

@@ -39,7 +39,8 @@ Floats = NDArray[np.float64]
 
 
 class Stretches(NamedTuple):
-    """Of subscribers: from position `first` to `last`, the first of them without a row, keys from `low` to `high`.
+    """A stretch of each subscriber: positions `first` to `last`, the first position without a row, and keys `low` to
+    `high`.
 
     ENDLESS: no such position, no lowest key. NONE: no highest key.
     """
@@ -194,7 +195,7 @@ class _Rows(NamedTuple):
 
 
 def _sorted(chunk: Chunk) -> _Rows:
-    """By subscriber and position. Rows that lie so already are not touched."""
+    """The rows of a chunk, sorted by subscriber and position. Rows that are sorted already are not copied."""
     rows = _Rows(
         chunk.hashes("subscriber"), chunk.whole("position"), chunk.hashes("event_id"), chunk.flags("out_of_order")
     )

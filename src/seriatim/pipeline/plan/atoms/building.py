@@ -23,7 +23,7 @@ SCHEMA = "part int, a int, b int, members long, after long, depth long, piece in
 
 
 class Known(NamedTuple):
-    """Of all groups. `load_max`: events per second that a piece may see."""
+    """What is known of all groups. `load_max`: events per second that a piece may see."""
 
     names: list[str]
     rates: Floats

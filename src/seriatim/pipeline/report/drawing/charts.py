@@ -158,7 +158,8 @@ def _bars(distribution: Distribution) -> list[tuple[float, float, int]]:
 
 
 def _is_log(distribution: Distribution) -> bool:
-    """On a logarithmic axis if the lowest and the highest hundredth are far apart and next to nothing is zero."""
+    """Whether an axis is logarithmic: the lowest and the highest hundredth are far apart, and hardly anything is
+    zero."""
     low, high = distribution.quantile(0.01), distribution.quantile(0.99)
     return low > 0 and high / low > 30
 
@@ -254,7 +255,7 @@ def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -
 
 
 def _apart(places: Sequence[tuple[float, str]], x: Scale) -> list[tuple[float, str]]:
-    """Only those numbers that do not touch the one before."""
+    """The numbers that do not touch the one before."""
     kept: list[tuple[float, str]] = []
     end = float("-inf")
     for tick, text in places:

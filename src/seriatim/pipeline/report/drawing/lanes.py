@@ -150,7 +150,7 @@ def _beside(start: Point, end: Point, middle: Point, text: str) -> Label:
 
 
 def _turned_back(link: Link, start: Point, end: Point) -> list[Shape]:
-    """Against the direction of reading, over all lanes: from the last dot back to the first."""
+    """An arrow from the last dot back to the first, above all lanes, against the direction of reading."""
     top = min(start[1], end[1]) - 32
     rim = RADIUS + 4
     corner = 10

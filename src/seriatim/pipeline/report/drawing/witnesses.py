@@ -136,9 +136,11 @@ def _cycle(picture: Picture, rows: Sequence[Row]) -> bool:
 
 
 def _overtaken(picture: Picture, rows: Sequence[Row]) -> bool:
-    """Who published, who saw it and answered, and who saw the answer first: a diagram of messages in time. The witness:
-    the effect's and the cause's row at the subscriber, the cause's publication, then for each step of the chain the
-    publication, with the notification before it if there was one."""
+    """Draw messages in time: who published, who saw it and answered, and who saw the answer first.
+
+    The witness: the effect's and the cause's row at the subscriber, the cause's publication, then for each step of the
+    chain the publication, with the notification before it if there was one.
+    """
     events = _events(rows)
     if len(events) < 4:
         return False
