@@ -19,7 +19,7 @@ from tests.brokers.nats.servers import running_server
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.crashes import Store, kill
 from tests.client.test_nats import sequencer
-from tests.client.world import data, take, until
+from tests.client.world import data, feed_of, take, until
 from tests.ports import free_ports
 
 
@@ -113,7 +113,7 @@ def cluster_file(folder: Path, url: str, cluster: str, topics: list[str]) -> Pat
 
 async def is_in_the_middle(events: seriatim.Subscription) -> None:
     """Wait until no more fits into the room. Then the past is being read, and cannot be read to its end."""
-    await until("the room to be full", lambda: events.unread >= UNREAD)
+    await until("the room to be full", lambda: feed_of(events).is_paused)
     progress = events.progress()
     assert not progress.is_live and progress.position < progress.end - UNREAD, progress
 
@@ -124,8 +124,9 @@ def read_in_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSource, "_options", lambda self: structs.replace(usual(self), history_window=UNREAD))
 
 
-async def test_kills_while_somebody_reads_the_past(tmp_path: Path) -> None:
-    """Root, home, subscriber and broker are killed: nothing is lost, repeated or in another order."""
+async def test_kills_while_somebody_reads_the_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root, home, subscriber and broker are killed in the middle: nothing is lost, repeated or in another order."""
+    read_in_small_windows(monkeypatch)
     cluster = new_cluster()
     topics = [f"{cluster}.{each}" for each in ("orders", "payments", "stock")]
     store, got = Store(), list[str]()
@@ -139,16 +140,21 @@ async def test_kills_while_somebody_reads_the_past(tmp_path: Path) -> None:
                 seriatim.connect(server.url, cluster=cluster, timeout_s=50.0) as bus,
                 bus.subscribe(*topics) as early,
             ):
-                for i in range(120):
+                for i in range(135):
                     await bus.publish(topics[i % 3], b"%d" % i)
-                expected = data(await take(early, 120))
+                expected = data(await take(early, 135))
                 strikes = ["root", "subscriber", "east", "subscriber", "nats", "subscriber"]
                 for strike in [*strikes, ""]:
                     async with seriatim.connect(
-                        server.url, cluster=cluster, timeout_s=50.0, journals=store.open_journal
+                        server.url,
+                        cluster=cluster,
+                        timeout_s=50.0,
+                        journals=store.open_journal,
+                        limits=seriatim.Limits(unread_events=UNREAD),
                     ) as reader:
                         subscribing = reader.subscribe(*topics, durable="d", start="first", acknowledge="manual")
                         async with subscribing as events:
+                            await is_in_the_middle(events)
                             if strike in nodes:
                                 nodes[strike].kill()
                             elif strike == "nats":
@@ -157,9 +163,11 @@ async def test_kills_while_somebody_reads_the_past(tmp_path: Path) -> None:
                             if strike:
                                 got += data(await take(events, 15))
                                 await events.acknowledge()
+                                await is_in_the_middle(events)
                                 await kill(events)
                             else:
-                                got += data(await take(events, 30))
+                                got += data(await take(events, 45))
+                                await events.caught_up()
                                 await bus.publish(topics[0], b"live")
                                 got += data(await take(events, 1))
                     if strike in nodes:
