@@ -8,10 +8,8 @@ from msgspec.structs import replace
 from nats.js.api import RetentionPolicy, StreamConfig
 
 from seriatim.brokers.naming import bucket_of
-from seriatim.brokers.nats import members as members_module
 from seriatim.brokers.nats.api import ApiRefused
 from seriatim.brokers.nats.jetstream import JetStreamBroker
-from seriatim.brokers.nats.members import patience_s
 from seriatim.brokers.nats.messages import decode_stamps
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import InputError, RequestRefused, Topic
@@ -98,42 +96,6 @@ async def test_a_client_that_dies_while_it_adds_a_name_delays_nobody_and_undoes_
                     await broker.api.update_stream(update)
             captured = (await broker.api.info(stream)).config.subjects
             assert {names[0], name} <= set(captured)
-
-
-def test_only_turns_that_do_not_end_make_a_client_patient() -> None:
-    assert [patience_s(turns) for turns in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
-    assert patience_s(1_000) == 8.0, "the wait is bounded"
-
-
-async def test_who_lost_the_race_for_the_turn_waits_no_longer_for_a_dead_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Others win three races, and their turns end; the fourth winner dies. That costs one patience, not eight."""
-    monkeypatch.setattr(members_module, "PATIENCE_S", 1.0)
-    bucket, names = names_in_one_bucket(16, 2)
-
-    async with jetstream_world(streams=16) as world:
-        rival, broker = await world.connect(), await world.connect()
-        probe = Probe(broker, "p")
-        await probe.ask(Append(event(bucket, "e0", subject=names[0])), Appended)
-        loser, winner = broker.streams.members, rival.streams.members
-        take, races = loser._take_turn, list[float]()
-
-        async def lose(bucket: str, position: int, dead: list[str]) -> bool:
-            """Somebody else is a little faster."""
-            if len(races) < 4:
-                ended_at = await winner._set_turn(bucket, [f"rival{len(races)}"], position)
-                assert ended_at is not None
-                if len(races) < 3:
-                    assert await winner._set_turn(bucket, [], ended_at) is not None
-                races.append(time.monotonic())
-            return await take(bucket, position, dead)
-
-        monkeypatch.setattr(loser, "_take_turn", lose)
-        await probe.ask(Append(event(bucket, "e1", subject=names[1])), Appended)
-        assert len(races) == 4
-        assert "from=rival3" in caplog.text
-        assert 1.0 <= time.monotonic() - races[-1] < 4.0, "eight seconds, if each lost race doubled its patience"
 
 
 async def test_an_update_that_arrives_while_somebody_takes_over_replaces_nothing_newer() -> None:
