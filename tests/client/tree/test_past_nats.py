@@ -111,7 +111,7 @@ async def test_a_named_place_that_retention_took_is_refused(tmp_path: Path, mode
             with pytest.raises(InputError, match=problem):
                 await bus.subscribe(topic, start=start).__aenter__()
         for options in ({"start": "first"}, {"start": {topic: 1}, "gaps": GapPolicy.skip()}):
-            async with bus.subscribe(topic, show_gaps=True, **options) as events:  # type: ignore[arg-type]
+            async with bus.subscribe(topic, show_gaps=True, **options) as events:
                 got = [await anext(events)]
                 while not (isinstance(got[-1], seriatim.Event) and got[-1].data == b"4"):
                     got.append(await anext(events))
