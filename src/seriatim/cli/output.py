@@ -99,7 +99,7 @@ class PipedOutput(Output):
         await self._acknowledge(self._written - self._unread())
         if is_gone:
             raise Closed(
-                f"the reader of the output has ended: {len(self._open)} events that it was given are not acknowledged; "
+                f"the reader of the output has ended; events that it was given and has not processed: {len(self._open)}; "
                 "they come again after a restart"
             )
 

@@ -33,8 +33,8 @@ def _accept(host: NodeHost, question: Accept) -> Acceptance:
     if events is None:
         return Acceptance(topic=topic, refused="its log is the one that it always was: there is nothing to accept")
     if events and not question.drop:
-        problem = f"its new log holds {events:,} events that were never numbered, and cannot be: they would be dropped"
-        return Acceptance(topic=topic, refused=problem)
+        problem = f"its new log holds {events:,} events that were never numbered, and cannot be"
+        return Acceptance(topic=topic, refused=f"{problem}; --drop-events drops them")
     logger.warning("another log is being accepted: node=%s topic=%s events_dropped=%s", host.node, topic, events)
     host.renewed.pop(topic, None)
     host.driver.deliver(host.node, AcceptLog(topic))

@@ -19,7 +19,7 @@ from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.life import EPOCH, NodeLife
 from seriatim.live.tree.founding import Founded, check_shape, differences, rebuild, without_journal
-from seriatim.live.tree.operator import Operator
+from seriatim.live.tree.operator import Operator, Room
 from seriatim.live.tree.troubles import Refusals
 from seriatim.live.tree.waiters import Waiters
 from seriatim.model import APPLICATION, BROKER, Address, Fenced, Node, Number, SeriatimError, Topic
@@ -113,6 +113,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             lambda: self.machine.inner,
             lambda command: self.driver.deliver(APPLICATION, command),
             refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
+            room=Room(lambda: broker.payload_bytes_max),
         )
         self.refusals = Refusals()
         self.waiters = Waiters(options.patience_ms)
