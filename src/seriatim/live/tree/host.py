@@ -40,7 +40,7 @@ from seriatim.protocols.tree.messages import (
     Reshape,
     Routed,
 )
-from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Written
+from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Watch, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
@@ -262,6 +262,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         moving = self.machine.state.sequencer.moving
         is_under_way = moving.move is not None and moving.move.change is not None and moving.move.change.node == node
         return is_under_way or any(wish.reshape.node == node for wish in moving.wishes)
+
+    def look_at_log(self, topic: Topic) -> None:
+        """Have the broker look now whether it is the one that it was, and what it holds."""
+        if self._port is not None:
+            self._port.send(Watch(frozenset({topic})))
 
     def end(self, error: BaseException) -> None:
         """Another process runs the node, or its journal must not be used: nothing more leaves."""
