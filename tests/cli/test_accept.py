@@ -2,61 +2,56 @@
 
 import asyncio
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import nats
-from click.testing import CliRunner
 
-from seriatim.cli import main
-from tests.cli.processes import WAIT_S, up
-from tests.waiting import wait
-
-
-def run(*words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, list(words))
-    return result.exit_code, result.stdout, result.stderr
+from seriatim import connect
+from tests.cli.processes import WAIT_S, run, up
+from tests.waiting import until
 
 
-def made_anew(url: str, stream: str, topic: str, events: int | None) -> None:
+async def made_anew(url: str, stream: str, topic: str, events: int | None) -> None:
     """Delete the stream of a topic. `events`: make another one in its place, with so many."""
-
-    async def work() -> None:
-        client = await nats.connect(url)
-        jetstream = client.jetstream()
-        await jetstream.delete_stream(stream)
-        if events is not None:
-            await jetstream.add_stream(name=stream, subjects=[topic])
-            for _ in range(events):
-                await jetstream.publish(topic, b".")
-        await client.close()
-
-    asyncio.run(work())
+    client = await nats.connect(url)
+    jetstream = client.jetstream()
+    await jetstream.delete_stream(stream)
+    if events is not None:
+        await jetstream.add_stream(name=stream, subjects=[topic])
+        for _ in range(events):
+            await jetstream.publish(topic, b".")
+    await client.close()
 
 
-def test_a_topic_goes_on_with_another_stream(tmp_path: Path) -> None:
+async def test_a_topic_goes_on_with_another_stream(tmp_path: Path) -> None:
     with up(tmp_path, "--cluster", "shop") as (_, ready):
-        where = ("--url", ready["url"], "--cluster", "shop", "--timeout", "60")
+        url, stream = ready["url"], "shop-topic-orders"
 
-        def lost(text: str) -> None:
-            wait(lambda: text in run("status", *where)[1], f"status says {text!r}", WAIT_S)
+        async def accept(*options: str) -> tuple[int, str, str]:
+            words = ("accept", "orders", *options, "--url", url, "--cluster", "shop", "--timeout", "60")
+            done = await asyncio.to_thread(run, *words)
+            return done.returncode, done.stdout, done.stderr
 
-        assert run("pub", "orders", "a {{n}}", "--count", "3", *where)[0] == 0
-        code, out, error = run("accept", "orders", *where)
-        assert (code, out) == (1, "") and "orders: not accepted: its log is the one that it always was" in error
-        made_anew(ready["url"], "shop-topic-orders", "orders", None)
-        lost("was deleted; restore it, accept that it is another one")
-        code, out, error = run("accept", "orders", *where)
-        assert (code, out) == (0, "orders: accepted; it continues at 3, 0 events were dropped\n"), error
-        assert run("pub", "orders", "b", *where)[1] == "published 1 event on orders: number 3\n"
-        made_anew(ready["url"], "shop-topic-orders", "orders", 2)
-        lost("was deleted and created again")
-        code, out, error = run("accept", "orders", *where)
-        assert (code, out) == (1, ""), (out, run("status", *where))
-        assert "holds 2 events that were never numbered" in error
-        assert "--drop-events drops them" in error
-        code, out, error = run("accept", "orders", "--drop-events", "--json", *where)
-        answer: dict[str, Any] = json.loads(out)
-        assert (code, answer["is_done"], answer["first"], answer["dropped"]) == (0, True, 5, 2), error
-        assert run("status", *where)[0] == 0
-        assert run("accept", "no.such.topic", *where)[0] == 1
+        def status() -> str:
+            with urllib.request.urlopen(f"{ready['admin']}/status", timeout=WAIT_S) as answer:
+                return str(answer.read().decode())
+
+        async with connect(url, cluster="shop", timeout_s=WAIT_S) as bus:
+            for n in range(3):
+                await bus.publish("orders", b"a%d" % n)
+            await made_anew(url, stream, "orders", None)
+            await until(lambda: "was deleted; restore it, accept that it is" in status(), "the loss to be seen")
+            code, out, error = await accept()
+            assert (code, out) == (0, "orders: accepted; it continues at 5, 0 events were dropped\n"), error
+            assert (await bus.publish("orders", b"b")).number == 5
+            await made_anew(url, stream, "orders", 2)
+            await until(lambda: "was deleted and created again" in status(), "the other stream to be seen")
+            code, out, error = await accept()
+            assert (code, out) == (1, "") and "holds 2 events that were never numbered" in error, out
+            assert "--drop-events drops them" in error
+            code, out, error = await accept("--drop-events", "--json")
+            answer: dict[str, Any] = json.loads(out)
+            assert (code, answer["is_done"], answer["first"], answer["dropped"]) == (0, True, 7, 2), error
+            await until(lambda: "was deleted" not in status(), "everything to be well")
