@@ -150,6 +150,7 @@ class SequencerState(Struct, array_like=True):
     moving: MovingState = field(default_factory=MovingState)
     removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
     renewing: dict[Topic, Number] = field(default_factory=dict)  # another log goes on here; the broker has yet to know
+    undroppable: set[Topic] = field(default_factory=set)  # of these: what the other log holds must not be dropped
 
 
 def new_state(options: TreeOptions) -> SequencerState:
