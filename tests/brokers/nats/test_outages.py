@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from seriatim.brokers.lives import Life
 from seriatim.brokers.nats import watch as nats_watch
 from seriatim.brokers.nats.port import JetStreamPort
 from seriatim.brokers.nats.readers import UNKNOWN_S
@@ -26,7 +27,7 @@ from seriatim.protocols.with_broker import (
 )
 from tests.brokers.conformance import HOME, WAIT_S, Probe, event
 from tests.brokers.nats.world import JetStreamWorld, jetstream_world
-from tests.waiting import a_moment
+from tests.waiting import a_moment, until
 
 OUTAGES = 3
 
@@ -158,6 +159,24 @@ async def test_a_subscriber_that_starts_while_the_server_is_away_starts_when_it_
         await probe.until(lambda: probe.of(Listening), "the answer")
         await probe.until(lambda: probe.numbers("a") == [2], "the event")
         await probe.until(lambda: probe.of(Grown) == [Grown("b", 0)], "the length")
+
+
+async def test_what_is_registered_is_read_when_the_server_is_back() -> None:
+    """A node that starts while the server is restarted asks who had its name before, and for the layout."""
+    async with NatsServer() as server, jetstream_world(server=server) as world:
+        broker = await world.connect()
+        assert broker.lives is not None
+        first = broker.lives.claim("node", "eu")
+        await first.register(Life(epoch=1, holder="h1", where="here", since="now"))
+        register = broker.register("layout")
+        assert await register.write(b"first", 0) is not None
+        await asyncio.to_thread(server.kill)
+        await until(lambda: not broker.link.is_up, "the outage to be noticed")
+        asked = [asyncio.create_task(broker.lives.claim("node", "eu").look()), asyncio.create_task(register.read())]
+        await server.restart()
+        life, record = await asyncio.gather(*asked)
+        assert isinstance(life, Life) and life.holder == "h1"
+        assert isinstance(record, tuple) and record[0] == b"first"
 
 
 async def test_alarms_work_again_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:

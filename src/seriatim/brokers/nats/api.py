@@ -6,6 +6,7 @@ A question ends in one of three ways: an answer, `ApiRefused` (the server refuse
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -297,6 +298,18 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
         try:
             return await ask()
         except ConnectionFailed:
+            await asyncio.sleep(RETRY_S)
+
+
+async def for_a_while(ask: Callable[[], Awaitable[T]], patience_s: float = ASK_S) -> T:
+    """Ask until there is an answer, for this long at most. A server that is restarted is back soon."""
+    give_up_at = time.monotonic() + patience_s
+    while True:
+        try:
+            return await ask()
+        except ConnectionFailed:
+            if time.monotonic() >= give_up_at:
+                raise
             await asyncio.sleep(RETRY_S)
 
 

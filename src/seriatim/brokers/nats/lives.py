@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 
 from seriatim.brokers.lives import ANSWER_S, Life, LifeKind, decode_life, encode_life, fenced_by
 from seriatim.brokers.naming import unescape
-from seriatim.brokers.nats.api import EXPECTED, StreamNotFound, WrongLastSequence
+from seriatim.brokers.nats.api import EXPECTED, StreamNotFound, WrongLastSequence, for_a_while
 from seriatim.brokers.nats.link import no_responders
 from seriatim.brokers.nats.streams import Streams
 from seriatim.model import Closed, ConnectionFailed, Fenced, RequestRefused, SeriatimError
@@ -98,7 +98,8 @@ class NatsClaim:
 
     async def look(self) -> Life | None:
         try:
-            stored = await self._api.message(self._streams.names.lives_stream, {"last_by_subj": self._subject})
+            stream, question = self._streams.names.lives_stream, {"last_by_subj": self._subject}
+            stored = await for_a_while(lambda: self._api.message(stream, question))
         except StreamNotFound:
             self._streams.forget_other(self._streams.names.lives_stream)
             stored = None
@@ -179,18 +180,12 @@ class NatsClaim:
                 self._position, self.last = ack.seq, life
                 return
             before = self.last
-            found = await self._look_again()
+            found = await self.look()
             if found == life:
                 return
             if found is not None and found.holder != life.holder and (before is None or found.holder != before.holder):
                 raise self._lose(found)
         raise ConnectionFailed(f"{self.kind} {self.name}: cannot be registered, the server keeps refusing it")
-
-    async def _look_again(self) -> Life | None:
-        for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(ConnectionFailed):
-                return await self.look()
-        return await self.look()
 
     def _lose(self, later: Life | None) -> Fenced:
         error = fenced_by(self, later)
