@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from seriatim.audit.folders import check_below
 from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.reading import Table
 from seriatim.audit.rules import TABLES, check_is_one_run, check_tables, format_of
@@ -24,6 +25,7 @@ def read_history(path: Path | str, mapping: ColumnMapping | None = None) -> Hist
     With a mapping: files of deliveries of any origin, one, a folder of them, or a pattern such as `logs/*.csv`.
     """
     path = Path(path)
+    check_below(path)
     if mapping is not None and mapping.is_foreign:
         if not (files := find_files(path)):
             raise LogError(str(path), "no files in this folder", "give the folder that has the logs, or a file")
