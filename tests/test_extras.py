@@ -33,6 +33,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "embedded": ("seriatim.demo", "seriatim.brokers.nats.server"),
     "fast": ("uvloop",),
     "spark": ("seriatim.pipeline", "pyspark_seriatim", "seriatim.lab.experiments.paper001.tree_waves"),
+    "delta": ("seriatim.pipeline.arrow.delta", "deltalake"),
     "pipelines": ("seriatim.pipeline.declarative", "pyspark.pipelines.cli"),
 }
 NEEDS_AN_EXTRA = tuple(name for extra in ("nats", "embedded", "spark") for name in PROMISED[extra])
@@ -166,9 +167,9 @@ class Installed:
         return self._run([str(self.bin / "seriatim"), *map(str, words)], COMMAND_S, code)
 
     def python(self, program: str, **more: str) -> str:
-        return self._run([str(self.bin / "python"), "-c", program], COMMAND_S, **more)
+        return self._run([str(self.bin / "python"), "-c", program], COMMAND_S, more=more)
 
-    def start(self, *words: str | Path) -> "subprocess.Popen[str]":
+    def start(self, *words: str | Path) -> "subprocess.Popen[bytes]":
         log = (self.folder / f"{words[0]}.log").open("w")
         with log:
             return subprocess.Popen(
@@ -180,14 +181,14 @@ class Installed:
                 cwd=self.folder,
             )
 
-    def _run(self, words: list[str], limit_s: float, code: int = 0, **more: str) -> str:
+    def _run(self, words: list[str], limit_s: float, code: int = 0, more: dict[str, str] | None = None) -> str:
         done = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=limit_s,
-            env={**self.environment, **more},
+            env={**self.environment, **(more or {})},
             cwd=self.folder,
         )
         said = f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
@@ -300,6 +301,23 @@ def test_spark_alone(tmp_path: Path) -> None:
         cwd=alone.folder,
     )
     assert done.returncode == 2 and 'pip install "seriatim[nats]"' in done.stderr, done.stderr
+
+
+DELTA = """
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+rows = {"subscriber": ["s1", "s2"], "position": [0, 0], "event_id": ["a", "a"], "topic": ["A", "A"]}
+write_deltalake("log", pa.table(rows))
+DeltaTable("log").delete("subscriber = 's2'")
+"""
+
+
+@pytest.mark.long
+def test_delta_alone(tmp_path: Path) -> None:
+    alone = Installed(tmp_path, "delta")
+    alone.python(DELTA)
+    assert "1 delivery to 1 subscriber" in alone.seriatim("audit", "log", "--guarantee", "tno")
 
 
 @pytest.mark.long

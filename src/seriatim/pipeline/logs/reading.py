@@ -19,6 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from seriatim.audit import folders, rules
 from seriatim.audit.rules import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import LogError
+from seriatim.pipeline.arrow import delta
 from seriatim.pipeline.spark.files import Entry, children, empty_below, files_below, find, marks, read_head
 from seriatim.pipeline.spark.unreadable import told, unreadable
 
@@ -60,6 +61,8 @@ def entries_of(spark: SparkSession, uri: str) -> list[Entry]:
 def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
     """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""
     entries = list(entries)
+    if len(entries) == 1 and entries[0].is_folder and marks(spark, entries[0].uri, [folders.DELTA], is_deep=False):
+        return _delta_source(spark, where, entries[0])
     formats: list[tuple[str, str]] = []
     total = 0
     is_partitioned = False
@@ -83,6 +86,18 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
         for child in children(spark, entry.uri)
     )
     return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
+
+
+def _delta_source(spark: SparkSession, where: str, entry: Entry) -> Source:
+    """The files that have the rows of a Delta table, and no others."""
+    table = delta.open_table(entry.uri)
+    uris = delta.plain_files(table)
+    if uris is None:
+        if not str(spark.sparkContext.master).startswith("local"):
+            problem = "a Delta table with partitions, deleted rows or renamed columns, read by Spark on a cluster"
+            raise LogError(where, problem, "leave --master out, or write its rows as Parquet first")
+        uris = [f"file:{file}" for file in delta.copied(table)]
+    return Source(where, tuple(uris), "parquet", is_empty=not uris)
 
 
 def check_entry(spark: SparkSession, entry: Entry) -> None:
