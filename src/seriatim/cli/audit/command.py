@@ -8,7 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from seriatim.audit import BREAKS, Auditor, ColumnMapping, Report, Row, audit, certify, read_history, read_order_log
+from seriatim.audit import BREAKS, Auditor, ColumnMapping, Report, Row, audit, certify, read_order_log
+from seriatim.audit.logs import OnlySpark
 from seriatim.audit.report import extent
 from seriatim.cli.audit.certifying import (
     certificate_options,
@@ -19,7 +20,15 @@ from seriatim.cli.audit.certifying import (
     requested_of,
 )
 from seriatim.cli.audit.follow import check_follow, follow, follow_options
-from seriatim.cli.audit.input import Choice, choose_engine, engine_option, guarantee_option, mapping_of, mapping_options
+from seriatim.cli.audit.input import (
+    Choice,
+    choose_engine,
+    engine_option,
+    guarantee_option,
+    mapping_of,
+    mapping_options,
+    read_log,
+)
 from seriatim.cli.common import is_terminal, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import History, InputError
@@ -48,7 +57,8 @@ With --order-log the run is also compared with the one order that the cluster ke
 valid if the order log is dense and every subscriber's positions in it rise. Then per-topic, tno and acyclic are valid,
 too.
 
-Small logs are audited in plain Python; Parquet, URIs (s3a://…, hdfs://…) and large logs on Spark.
+Logs of some millions of rows are audited in plain Python (text up to 100 MB, Parquet and Delta tables up to 4 million
+rows); larger ones and URIs (s3a://…, hdfs://…) on Spark.
 
 Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
 `unknown`: the log does not tell, and why.
@@ -123,11 +133,14 @@ def command(
         requested = requested_of(options, requested)
         if options["follow"]:
             report = follow(path, mapping, limit, table, as_json, options)
-        elif (choice := _engine(path, engine, table, options["order_log"])).engine == "spark":
-            is_forced = engine == "spark"
-            report = _audit_on_spark(path, mapping, limit, table, is_forced, choice.is_small, options, show)
         else:
-            report, is_complete = _audit(path, read_history(path, mapping), limit, mapping, options)
+            choice = _engine(path, engine, table, options["order_log"])
+            history = _read(path, mapping, engine) if choice.engine == "python" else None
+            if history is not None:
+                report, is_complete = _audit(path, history, limit, mapping, options)
+            else:
+                is_forced = engine == "spark"
+                report = _audit_on_spark(path, mapping, limit, table, is_forced, choice.is_small, options, show)
     except InputError as error:
         raise _BadLog(str(error)) from None
     except KeyboardInterrupt:
@@ -144,7 +157,7 @@ def _engine(path: str, wanted: str, table: str | None, order_log: str | None) ->
     if table is not None and wanted == "python":
         raise click.UsageError("--table writes Parquet, which --engine python cannot")
     wanted_here = "spark" if table is not None else wanted
-    choice = engine_for_both(choose_engine(path, wanted_here), order_log, wanted_here)
+    choice = engine_for_both(choose_engine(path, wanted_here, reads_parquet=True), order_log, wanted_here)
     if choice.engine == "spark":
         try:
             check_requirements()
@@ -155,7 +168,21 @@ def _engine(path: str, wanted: str, table: str | None, order_log: str | None) ->
             return Choice("python", choice.reason)
         if wanted == "auto":
             notice(f"engine: Spark ({'--table' if table is not None else choice.reason})")
+    elif choice.reason.endswith("Parquet"):
+        notice(f"engine: plain Python ({choice.reason}; --engine spark takes Spark)")
     return choice
+
+
+def _read(path: str, mapping: ColumnMapping, engine: str) -> History | None:
+    """The log; None if only Spark reads it."""
+    try:
+        return read_log(path, mapping)
+    except OnlySpark as error:
+        if engine == "python":
+            raise
+        check_requirements()
+        notice(f"engine: Spark ({error.problem})")
+        return None
 
 
 def _audit(
