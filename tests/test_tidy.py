@@ -57,7 +57,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "brokers": {"nats", "nkeys"},
     "cli": {"click"},
     "demo": {"click"},
-    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "PIL"},
+    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "PIL", "deltalake"},
     "runtime": {"uvloop"},
 }
 

@@ -77,19 +77,14 @@ def _reused(history: History) -> set[str]:
 
 
 def _order(name: str, history: History) -> Edges:
-    """(a, b): a was first notified before b was, both not tagged, and the log is clear about it."""
+    """(a, b): a was first notified at a lower position than b was, both not tagged and each id one event's."""
     rows = _rows(name, history)
     reused = _reused(history)
     first: dict[str, Delivery] = {}
     for row in rows:
         if not row.out_of_order:
             first.setdefault(row.event_id, row)
-    clear = {
-        row.event_id: row.position
-        for row in first.values()
-        if row.event_id not in reused
-        and not any(other.position == row.position and other.event_id != row.event_id for other in rows)
-    }
+    clear = {row.event_id: row.position for row in first.values() if row.event_id not in reused}
     return {(a, b) for a, b in permutations(clear, 2) if clear[a] < clear[b]}
 
 
@@ -127,19 +122,8 @@ def _own_order(history: History) -> tuple[Edges, bool]:
                 (a.event_id, b.event_id) for a, b in permutations(own, 2) if (a.sequence or 0) < (b.sequence or 0)
             }
     published = {row.event_id for row in rows}
-    judged = {
-        row.event_id
-        for row in history.deliveries
-        if not row.out_of_order and row.event_id not in reused and not _tied(row, history)
-    }
+    judged = {row.event_id for row in history.deliveries if not row.out_of_order and row.event_id not in reused}
     return edges, known and judged <= published
-
-
-def _tied(row: Delivery, history: History) -> bool:
-    """Whether the row that gives the event its place shares its position with another event."""
-    rows = _rows(row.subscriber, history)
-    first = next(other for other in rows if other.event_id == row.event_id and not other.out_of_order)
-    return any(other.position == first.position and other.event_id != row.event_id for other in rows)
 
 
 def _causes(history: History) -> tuple[Edges, bool]:

@@ -154,6 +154,18 @@ def tie(history: History, random: Random) -> None:
         _change(history.deliveries, i, position=history.deliveries[j].position)
 
 
+def coarsen(history: History, random: Random) -> None:
+    """The clock of some subscriber is coarse: what happened within one of its ticks has one position."""
+    name, tick = f"s{random.randrange(4)}", random.randint(2, 4)
+    for i, row in enumerate(history.deliveries):
+        if row.subscriber == name:
+            _change(history.deliveries, i, position=row.position // tick)
+    history.publications = [
+        replace(row, seen=-(-row.seen // tick)) if row.publisher == name and row.seen is not None else row
+        for row in history.publications
+    ]
+
+
 def copy(history: History, random: Random) -> None:
     """A row is in the log twice."""
     if history.deliveries:
@@ -229,6 +241,7 @@ FAULTS: tuple[Fault, ...] = (
     republish,
     tear,
     tie,
+    coarsen,
     copy,
     tag,
     unnumber,

@@ -29,6 +29,20 @@ def archived(
     return str(uri)
 
 
+def with_events(spark: SparkSession, history: History, uri: Path) -> str:
+    """Adds the events that were notified, numbered per topic in the order of their ids."""
+    topics = {row.event_id: row.topic for row in history.deliveries}
+    rows, counts = [], dict.fromkeys(topics.values(), 0)
+    for event_id, topic in sorted(topics.items()):
+        counts[topic] += 1
+        data = event_id.encode()
+        event = (topic, counts[topic], 0, topic, event_id, "p", NOW_MS, None, data)
+        rows.append((*event, f"shop-topic-{topic}", counts[topic], 0, NOW_MS, None, None, None))
+    frame = spark.createDataFrame(rows, file_schema("events")).drop("date").coalesce(1)
+    write_batch(frame, 0, root=str(uri), table="events")
+    return str(uri)
+
+
 def _row(table: str, row: Any, position: int, is_gone: bool) -> dict[str, Any]:
     place = {"stream": f"shop-logs-{table}", "stream_position": position, "line": 0}
     if is_gone:

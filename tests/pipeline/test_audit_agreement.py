@@ -31,6 +31,7 @@ from seriatim.pipeline.schemas import HISTORY
 from tests.audit.peer_logs import logs_with_verdicts
 from tests.audit.stories import tell
 from tests.audit.test_against_oracle import cyclic_history, faulty_history
+from tests.audit.test_ties import tied_history
 from tests.audit.worlds import sound_history
 from tests.pipeline.conftest import SMALL
 
@@ -124,6 +125,7 @@ def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(
         for seed in seeds[start : start + BATCH]:
             histories[f"faulty {seed}"], _ = faulty_history(seed)
             histories[f"cyclic {seed}"] = cyclic_history(seed)
+            histories[f"tied {seed}"] = tied_history(seed)
             told[f"story {seed}"] = list(ANOMALIES)[seed % len(ANOMALIES)]
             histories[f"story {seed}"] = sound_history(Random(seed))
             tell(told[f"story {seed}"], histories[f"story {seed}"], Random(seed))
@@ -224,6 +226,7 @@ def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
     options = AuditOptions(undivided_rows=0, keys_max=1, cuts_max=1, block_rows=20, block_rows_max=20, rounds=2)
     histories = {f"faulty {seed}": faulty_history(seed)[0] for seed in range(20)}
     histories |= {f"cyclic {seed}": cyclic_history(seed) for seed in range(20)}
+    histories |= {f"tied {seed}": tied_history(seed) for seed in range(20)}
     reports = audit_tables(together(small, histories), options=options).reports
     for name, history in histories.items():
         assert same(reports[name]) == same(audit(history)), name

@@ -70,6 +70,15 @@ def test_all_engines_give_the_same_report(spark: SparkSession, tmp_path: Path) -
     assert anomaly.sentence == "s1 was notified of a before b, s2 of b before a"
 
 
+def test_the_verdict_does_not_wait_for_tables_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
+    log = disagreeing(tmp_path / "run")
+    (tmp_path / "file").write_text("no folder")
+    result = run(log, "--table", tmp_path / "file" / "out", "--guarantee", "tno")
+    assert result.exit_code == 2 and "tno                 invalid  inversion (1)" in result.stdout, result.output
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith("Error: --table: ") and "the verdict above is complete" in error
+
+
 def test_follow(spark: SparkSession, tmp_path: Path) -> None:
     log = disagreeing(tmp_path / "run") / "deliveries.jsonl"
     words = (log, "--follow", "--once", "--checkpoint", tmp_path / "state", "--guarantee", "tno")

@@ -72,26 +72,31 @@ def _are_ordered(rows: list[Publication]) -> bool:
 def check_fifo(chains: Chains, evidence: Evidence, findings: Findings) -> None:
     """A publisher's events in the order it published them: within a topic, and across topics."""
     unpublished = None
-    for rows in evidence.sequences.values():
+    for name in evidence.sequences:
         latest: dict[str, tuple[int, Delivery]] = {}
         latest_of_topic: dict[tuple[str, str], tuple[int, Delivery]] = {}
-        for row in rows:
-            link = chains.links.get(row.event_id)
-            if link is None:
-                unpublished = unpublished or row
-                continue
-            chain, rank = link
-            nothing = (0, row)
-            same_topic, overtaker = latest_of_topic.get((chain, row.topic), nothing)
-            if same_topic < rank:
-                latest_of_topic[chain, row.topic] = (rank, row)
-            else:
-                _show_fifo("fifo-inversion", f" on topic {row.topic}", overtaker, row, evidence, findings)
-            across, overtaker = latest.get(chain, nothing)
-            if across < rank:
-                latest[chain] = (rank, row)
-            elif same_topic < rank:
-                _show_fifo("fifo-inversion-across-topics", "", overtaker, row, evidence, findings)
+        for together in evidence.steps(name):
+            risen: list[tuple[Link, Delivery]] = []  # at one position nothing is before the other
+            for row in together:
+                link = chains.links.get(row.event_id)
+                if link is None:
+                    unpublished = unpublished or row
+                    continue
+                chain, rank = link
+                risen.append((link, row))
+                nothing = (0, row)
+                same_topic, overtaker = latest_of_topic.get((chain, row.topic), nothing)
+                if same_topic > rank:
+                    _show_fifo("fifo-inversion", f" on topic {row.topic}", overtaker, row, evidence, findings)
+                    continue
+                across, overtaker = latest.get(chain, nothing)
+                if across > rank:
+                    _show_fifo("fifo-inversion-across-topics", "", overtaker, row, evidence, findings)
+            for (chain, rank), row in risen:
+                if latest.get(chain, (0, row))[0] < rank:
+                    latest[chain] = (rank, row)
+                if latest_of_topic.get((chain, row.topic), (0, row))[0] < rank:
+                    latest_of_topic[chain, row.topic] = (rank, row)
     if unpublished and chains.publications:
         findings.doubt(f"{unpublished.event_id}: notified, but its publication is not in the log", "fifo")
 
@@ -119,19 +124,26 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings, unknowa
     if pasts.circular is not None:
         event_id = chains.publication(pasts.circular).event_id
         findings.doubt(f"{event_id}: its causes are circular, something was seen before it was published", "causal")
-    for rows in evidence.sequences.values():
+    for name, rows in evidence.sequences.items():
         past: Past = {}
         latest: dict[str, int] = {}
-        for place, row in enumerate(rows):
-            link = chains.links.get(row.event_id)
-            if link is None or (pasts.circular is not None and not pasts.knows(link)):
-                continue
-            chain, rank = link
-            if past.get(chain, 0) < rank:
+        before = 0  # rows at lower positions
+        for together in evidence.steps(name):
+            here: list[Link] = []
+            for row in together:
+                link = chains.links.get(row.event_id)
+                if link is None or (pasts.circular is not None and not pasts.knows(link)):
+                    continue
+                here.append(link)
+                chain, rank = link
+                is_late = past.get(chain, 0) >= rank > latest.get(chain, 0)
+                if is_late and findings.counted("causal-inversion"):
+                    _show_causes([*rows[:before], row], pasts, evidence, findings)
+            here = [link for link in here if past.get(link.chain, 0) < link.rank]
+            for link in here:
+                latest[link.chain] = max(latest.get(link.chain, 0), link.rank)
                 pasts.take_in(past, link)
-                latest[chain] = rank
-            elif latest.get(chain, 0) < rank and findings.counted("causal-inversion"):
-                _show_causes(rows[: place + 1], pasts, evidence, findings)
+            before += len(together)
     return pasts
 
 

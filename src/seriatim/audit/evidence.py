@@ -4,13 +4,16 @@ Nothing here trusts the system that wrote the log. Left out of the order, with w
 
 - rows tagged `out_of_order`: the system said so itself (paper 000 §4); they are counted;
 - repeated notifications: the first one gives the event its place, the repeat is a `duplicate`;
-- rows of one subscriber at the same position: their order is not known, so no order can be called valid;
 - ids that stand for two events: the log cannot say which is which, so no order can be called valid.
+
+Rows of one subscriber at the same position have no order among themselves, so no order can be called valid. But each of
+them is before all rows at higher positions and after all rows at lower ones, and that may prove a violation.
 
 A hole in a subscriber's positions leaves nothing out, but rows are missing, so no order can be called valid either.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +26,9 @@ ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guar
 class Evidence:
     """The deliveries of a history, by subscriber (in order of name) and position.
 
-    `rows` has all of them; `sequences` only those that may be used to judge the order, each event once.
+    `rows` has all of them; `sequences` only those that may be used to judge the order, each event once. `places`: of
+    the subscribers that have several of these at one position, the position of each event. `tied`: of subscribers, the
+    positions that more than one event claims, whether or not these may be used.
     """
 
     def __init__(self, deliveries: Iterable[Delivery], publications: Iterable[Publication], findings: Findings) -> None:
@@ -39,23 +44,17 @@ class Evidence:
         unsorted: dict[str, list[Delivery]] = {}
         for row in deliveries:
             unsorted.setdefault(row.subscriber, []).append(row)
-        tied = {name: self._arrange(name, unsorted[name]) for name in sorted(unsorted)}
+        self.tied = {name: self._arrange(name, unsorted[name]) for name in sorted(unsorted)}
         self._find_two_topics()
         if self.reused:
             example = min(self.reused)
             findings.doubt(f"the id {example} stands for two events: their order is not known", *ORDER)
-        self.sequences: dict[str, list[Delivery]] = {
-            name: self._usable(rows, tied[name]) for name, rows in self.rows.items()
-        }
+        self.places: dict[str, dict[str, int]] = {}
+        self.sequences: dict[str, list[Delivery]] = {name: self._usable(rows) for name, rows in self.rows.items()}
 
     @classmethod
-    def of_part(
-        cls, deliveries: Iterable[Delivery], publications: Iterable[Publication], tied: Collection[tuple[str, int]] = ()
-    ) -> "Evidence":
-        """A part of a log: all rows of some events, none of them reused. Nothing is doubted because the rest is absent.
-
-        What cannot be seen from the part is told: `tied`, the (subscriber, position) that more than one event claims.
-        """
+    def of_part(cls, deliveries: Iterable[Delivery], publications: Iterable[Publication]) -> "Evidence":
+        """A part of a log: all rows of some events, none of them reused. The rest being absent is no doubt."""
         evidence = cls((), (), Findings(1))
         evidence.published = {row.event_id: row for row in sorted(publications, key=attrgetter("event_id"))}
         rows: dict[str, list[Delivery]] = {}
@@ -63,9 +62,15 @@ class Evidence:
             rows.setdefault(row.subscriber, []).append(row)
         for name in sorted(rows):
             evidence.rows[name] = sorted(rows[name], key=delivery_key)
-            taken = {position for subscriber, position in tied if subscriber == name}
-            evidence.sequences[name] = evidence._usable(evidence.rows[name], taken)
+            evidence.sequences[name] = evidence._usable(evidence.rows[name])
         return evidence
+
+    def steps(self, subscriber: str) -> Iterator[list[Delivery]]:
+        """The rows of a sequence, those at one position together."""
+        rows = self.sequences[subscriber]
+        if subscriber not in self.places:
+            return ([row] for row in rows)
+        return (list(together) for _, together in groupby(rows, key=attrgetter("position")))
 
     def row(self, subscriber: str, event_id: str) -> Delivery:
         """The row that gives this event its place at this subscriber."""
@@ -117,7 +122,7 @@ class Evidence:
                 if first.topic != row.topic:
                     self.reused.setdefault(row.event_id, (first, row))
 
-    def _usable(self, rows: list[Delivery], tied: set[int]) -> list[Delivery]:
+    def _usable(self, rows: list[Delivery]) -> list[Delivery]:
         """The rows that may be used to judge the order."""
         usable = []
         first: dict[str, Delivery] = {}
@@ -137,8 +142,10 @@ class Evidence:
                 self.out_of_order += 1
             elif event_id not in placed:
                 placed.add(event_id)
-                if row.position not in tied and event_id not in self.reused:
+                if event_id not in self.reused:
                     usable.append(row)
+        if any(one.position == other.position for one, other in pairwise(usable)):
+            self.places[usable[0].subscriber] = {row.event_id: row.position for row in usable}
         return usable
 
 

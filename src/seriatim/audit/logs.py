@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from seriatim.audit.folders import check_below
 from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.reading import Table
 from seriatim.audit.rules import TABLES, check_is_one_run, check_tables, format_of
@@ -18,12 +19,20 @@ from seriatim.model import Delivery, History, LogError
 PLAIN = (".jsonl", ".csv")  # how all tables may be written; deliveries also in the ways of other systems
 
 
+class OnlySpark(LogError):
+    """A log that only Spark reads; the problem says why."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem, "leave out --engine python: Spark reads it")
+
+
 def read_history(path: Path | str, mapping: ColumnMapping | None = None) -> History:
     """Read a folder of logs, or a single file of deliveries (.jsonl or .csv).
 
     With a mapping: files of deliveries of any origin, one, a folder of them, or a pattern such as `logs/*.csv`.
     """
     path = Path(path)
+    check_below(path)
     if mapping is not None and mapping.is_foreign:
         if not (files := find_files(path)):
             raise LogError(str(path), "no files in this folder", "give the folder that has the logs, or a file")
@@ -36,24 +45,29 @@ def read_history(path: Path | str, mapping: ColumnMapping | None = None) -> Hist
     return History(deliveries=read_deliveries(path, run))
 
 
-def _read_folder(path: Path, mapping: ColumnMapping) -> History:
+def tables_in(path: Path) -> dict[str, Path]:
+    """The tables of the run in this folder: name → file or folder. None: it has deliveries alone, or nothing."""
     found: dict[str, list[Path]] = {}
     for child in sorted(path.iterdir()):
         if _is_table(child, TABLES):
             found.setdefault(child.name.partition(".")[0], []).append(child)
-    if (only_spark := table_for_spark(path)) is not None:
-        fix = "leave out --engine python, or write the table as .jsonl or .csv"
-        raise LogError(str(only_spark), "only Spark reads this table", fix)
     if "deliveries" not in found:
         check_is_one_run(str(path), [str(file.parent) for file in path.rglob("deliveries.*") if file.is_file()])
     check_tables(str(path), {name: [child.name for child in children] for name, children in found.items()})
-    if not found:
+    return {name: child for name, (child,) in found.items()}
+
+
+def _read_folder(path: Path, mapping: ColumnMapping) -> History:
+    if (only_spark := table_for_spark(path)) is not None:
+        fix = "leave out --engine python, or write the table as .jsonl or .csv"
+        raise LogError(str(only_spark), "only Spark reads this table", fix)
+    if not (found := tables_in(path)):
         if files := [file for file in find_files(path) if format_of(file)]:
             return History(deliveries=Table("deliveries", path, files, mapping).rows())
         fix = "give the folder that has them (.jsonl, .csv or .parquet), or a file"
         raise LogError(str(path), "no deliveries in this folder", fix)
     history = History()
-    for name, (child,) in found.items():
+    for name, child in found.items():
         setattr(history, name, Table(name, child, find_files(child), mapping).rows())
     return history
 

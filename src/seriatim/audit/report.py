@@ -18,6 +18,8 @@ Answer: TypeAlias = Literal["valid", "invalid", "unknown"]
 Row: TypeAlias = Delivery | Publication | Subscription | Placement
 
 STOPPED = "not checked: the audit was stopped"
+AGREEMENT = frozenset({"per-topic", "tno", "acyclic"})  # these compare subscribers with each other
+NOTHING_SHARED = "nothing was compared, because no event was notified to two subscribers"
 
 # Every anomaly, and the weakest guarantee that it breaks.
 ANOMALIES: dict[str, str] = {
@@ -185,7 +187,9 @@ class Findings:
     ) -> Report:
         """The verdicts that follow from all findings."""
         valid_reason = f"no violation in {extent(deliveries, subscribers)}"
-        verdicts = {name: self.verdict(name, valid_reason) for name in GUARANTEES}
+        compared = valid_reason if shared else f"{valid_reason}; {NOTHING_SHARED}"
+        reasons = {name: compared if AGREEMENT & implied_by(name) else valid_reason for name in GUARANTEES}
+        verdicts = {name: self.verdict(name, reason) for name, reason in reasons.items()}
         return Report(
             verdicts=verdicts,
             anomalies=tuple(self.listed()),

@@ -102,9 +102,9 @@ def command(
     """Replay an archive: what a subscriber saw, or would have seen.
 
     ARCHIVE is an archive that `seriatim archive` wrote. With --subscriber: exactly the events that this subscriber was
-    notified of, in its order. With --topics: every event of these topics in a sequence that a subscriber of exactly
-    these could have been notified of, by the order log, or where the archive has none, by stamps; the same sequence
-    every time, on every machine.
+    notified of, in its order; NAME is its name in the delivery logs (billing~1f0c…). With --topics: every event of
+    these topics in a sequence that a subscriber of exactly these could have been notified of, by the order log, or
+    where the archive has none, by stamps; the same sequence every time, on every machine.
 
     The first events are shown; --out writes all of them to files (in order, part-00000 first); --publish publishes them
     again, in order, each once, and continues where it was when it is started again.
@@ -207,7 +207,7 @@ def _open(
     skip_gaps: bool,
 ) -> tuple[Any, list[str]]:
     from seriatim.pipeline.archive import describe, read_archive, read_gaps
-    from seriatim.pipeline.replay import never_ordered, saw, would_have_seen
+    from seriatim.pipeline.replay import check_subscriber, never_ordered, saw, would_have_seen
 
     tables = {row["table"] for row in describe(spark, archive)}
     needed = {"events"} if subscriber is None else {"events", "deliveries"}
@@ -228,6 +228,7 @@ def _open(
         return replay, [f"{one} and {other}" for one, other in pairs]
     subscriptions = read_archive(spark, archive, "subscriptions") if "subscriptions" in tables else None
     deliveries, lost = read_archive(spark, archive, "deliveries"), read_gaps(spark, archive, "deliveries")
+    check_subscriber(subscriber, deliveries, subscriptions)
     return saw(events, deliveries, subscriber, subscriptions, begin, end, lost, order), []
 
 

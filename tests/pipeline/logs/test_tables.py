@@ -149,3 +149,16 @@ def test_a_field_that_only_late_rows_have_is_read(spark: SparkSession, tmp_path:
     assert Delivery(**delivery.asDict()) == history.deliveries[-1]
     assert Publication(**publication.asDict()) == history.publications[-1]
     assert Subscription(**subscription.asDict()) == history.subscriptions[-1]
+
+
+def test_typed_columns_are_checked_by_their_types(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("s1", 0, "a", "A", 1.7e12 + 0.25, True), ("s1", 1, "b", "A", 0.1234567894, None)]
+    schema = "subscriber string, position int, event_id string, topic string, notified_at double, out_of_order boolean"
+    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "log"))
+    found = read_tables(spark, str(tmp_path / "log")).deliveries.orderBy("position").collect()
+    assert [(row.notified_at, row.out_of_order) for row in found] == [(1.7e12 + 0.25, True), (0.123456789, False)]
+    for place, value in enumerate((float("nan"), float("inf"), -1e30)):
+        bad = [*rows[:1], ("s1", 1, "b", "A", value, False)]
+        spark.createDataFrame(bad, schema).write.parquet(str(tmp_path / str(place)))
+        with pytest.raises(LogError, match="column notified_at: .* is neither a number nor a time"):
+            read_tables(spark, str(tmp_path / str(place)))

@@ -112,16 +112,16 @@ class JetStreamKind(NatsKind):
 
     def bulk(self, url: str, options: Mapping[str, Any]) -> "NatsReader":
         """A bulk reader. It ignores the options about how streams are created."""
-        from seriatim.brokers.nats.bulk.reader import NatsReader
-
+        bulk = _module("seriatim.brokers.nats.bulk.reader")
         servers, chosen = _read(url, options, _JETSTREAM)
-        return NatsReader(
+        reader: NatsReader = bulk.NatsReader(
             servers.split(","),
             _credentials(chosen),
             chosen.get("cluster", CLUSTER),
             chosen.get("domain"),
             chosen.get("connect_timeout_s", CONNECT_S),
         )
+        return reader
 
     def server(self, folder: Path, port: int = 0, *, config: str = "") -> "NatsServer":
         from seriatim.brokers.nats.server import NatsServer

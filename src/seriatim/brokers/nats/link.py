@@ -242,7 +242,7 @@ class NatsLink:
         except ImportError as error:  # nkeys, which only key and credentials files need
             await self._hang_up(client)
             raise InputError(
-                "credentials", f"they need a package that is missing: {error}", "pip install nkeys"
+                "credentials", f"they need a package that is missing: {error}", 'pip install "seriatim[nats]"'
             ) from None
         up = True
         self._client = client

@@ -2,13 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 import msgspec
 
-from seriatim.audit import BREAKS, Auditor, ColumnMapping, Report, Row, audit, certify, read_history, read_order_log
+from seriatim.audit import BREAKS, Auditor, ColumnMapping, Report, Row, audit, certify, read_order_log
+from seriatim.audit.logs import OnlySpark
 from seriatim.audit.report import extent
 from seriatim.cli.audit.certifying import (
     certificate_options,
@@ -19,7 +20,15 @@ from seriatim.cli.audit.certifying import (
     requested_of,
 )
 from seriatim.cli.audit.follow import check_follow, follow, follow_options
-from seriatim.cli.audit.input import Choice, choose_engine, engine_option, guarantee_option, mapping_of, mapping_options
+from seriatim.cli.audit.input import (
+    Choice,
+    choose_engine,
+    engine_option,
+    guarantee_option,
+    mapping_of,
+    mapping_options,
+    read_log,
+)
 from seriatim.cli.common import is_terminal, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import History, InputError
@@ -48,7 +57,8 @@ With --order-log the run is also compared with the one order that the cluster ke
 valid if the order log is dense and every subscriber's positions in it rise. Then per-topic, tno and acyclic are valid,
 too.
 
-Small logs are audited in plain Python; Parquet, URIs (s3a://…, hdfs://…) and large logs on Spark.
+Logs of some millions of rows are audited in plain Python (text up to 100 MB, Parquet and Delta tables up to 4 million
+rows); larger ones and URIs (s3a://…, hdfs://…) on Spark.
 
 Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
 `unknown`: the log does not tell, and why.
@@ -102,7 +112,19 @@ def command(
     **options: Any,
 ) -> None:
     """Check delivery logs: was the order kept?"""
-    is_complete = True
+    is_complete, is_shown = True, False
+
+    def show(report: Report, chosen: str) -> None:
+        nonlocal is_shown
+        is_shown = True
+        if as_json:
+            told = {"engine": chosen, "method": method_of(options), "notes": mapping.notes()}
+            show_json({**_as_json(report, requested, options["certificate_only"]), **told})
+            return
+        method = method_of(options) if options["order_log"] is not None else None
+        for line in _as_text(report, requested, mapping.notes(), method, options["certificate_only"]):
+            click.echo(line)
+
     try:
         mapping = mapping_of(options)
         check_follow(context, path, options)
@@ -110,24 +132,23 @@ def command(
         requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
         requested = requested_of(options, requested)
         if options["follow"]:
-            report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
-        elif (choice := _engine(path, engine, table, options["order_log"])).engine == "spark":
-            report, chosen = _audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
+            report = follow(path, mapping, limit, table, as_json, options)
         else:
-            chosen = "python"
-            report, is_complete = _audit(path, read_history(path, mapping), limit, mapping, options)
+            choice = _engine(path, engine, table, options["order_log"])
+            history = _read(path, mapping, engine) if choice.engine == "python" else None
+            if history is not None:
+                report, is_complete = _audit(path, history, limit, mapping, options)
+            else:
+                is_forced = engine == "spark"
+                report = _audit_on_spark(path, mapping, limit, table, is_forced, choice.is_small, options, show)
     except InputError as error:
         raise _BadLog(str(error)) from None
     except KeyboardInterrupt:
-        notice("interrupted while reading: nothing is known yet")
+        verdict = "the verdict above is complete, --table is not" if is_shown else "nothing is known yet"
+        notice(f"interrupted: {verdict}")
         context.exit(EXIT_INTERRUPTED)
-    if as_json:
-        told = {"engine": chosen, "method": method_of(options), "notes": mapping.notes()}
-        show_json({**_as_json(report, requested, options["certificate_only"]), **told})
-    else:
-        method = method_of(options) if options["order_log"] is not None else None
-        for line in _as_text(report, requested, mapping.notes(), method, options["certificate_only"]):
-            click.echo(line)
+    if not is_shown:
+        show(report, "spark" if options["follow"] else "python")
     context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
 
 
@@ -136,7 +157,7 @@ def _engine(path: str, wanted: str, table: str | None, order_log: str | None) ->
     if table is not None and wanted == "python":
         raise click.UsageError("--table writes Parquet, which --engine python cannot")
     wanted_here = "spark" if table is not None else wanted
-    choice = engine_for_both(choose_engine(path, wanted_here), order_log, wanted_here)
+    choice = engine_for_both(choose_engine(path, wanted_here, reads_parquet=True), order_log, wanted_here)
     if choice.engine == "spark":
         try:
             check_requirements()
@@ -147,7 +168,21 @@ def _engine(path: str, wanted: str, table: str | None, order_log: str | None) ->
             return Choice("python", choice.reason)
         if wanted == "auto":
             notice(f"engine: Spark ({'--table' if table is not None else choice.reason})")
+    elif choice.reason.endswith("Parquet"):
+        notice(f"engine: plain Python ({choice.reason}; --engine spark takes Spark)")
     return choice
+
+
+def _read(path: str, mapping: ColumnMapping, engine: str) -> History | None:
+    """The log; None if only Spark reads it."""
+    try:
+        return read_log(path, mapping)
+    except OnlySpark as error:
+        if engine == "python":
+            raise
+        check_requirements()
+        notice(f"engine: Spark ({error.problem})")
+        return None
 
 
 def _audit(
@@ -183,16 +218,22 @@ def _audit_on_spark(
     is_forced: bool,
     is_small: bool,
     options: dict[str, Any],
-) -> tuple[Report, str]:
-    """Read, judge and, if wanted, write verdicts and anomalies as tables below `table`. And which engine judged.
+    show: Callable[[Report, str], None],
+) -> Report:
+    """Read, judge, show and, if wanted, write verdicts and anomalies as tables below `table`.
 
-    A small log is judged by the plain auditor, whose report is the same, unless Spark is asked for.
+    A small log is judged by the plain auditor, whose report is the same, unless Spark is asked for. The report is shown
+    before anything is written: if that fails, the verdict is known all the same.
     """
     began = time.monotonic()
     with session_of(options, "audit", is_small) as session:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         from seriatim.pipeline.audit import audit_tables
         from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
         from seriatim.pipeline.logs import history_of, read_order, read_tables, write_table
+        from seriatim.pipeline.spark.unreadable import first_line, told
 
         session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         _tell(began, "reading")
@@ -211,11 +252,17 @@ def _audit_on_spark(
             _tell(began, "auditing")
             report = audit_tables(tables, limit).report if history is None else audit(history, limit)
             report = certificate.added_to(report) if certificate is not None else report
-        if table is not None:
-            write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
-            write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
         _tell(began, "done")
-    return report, "spark" if history is None else "python"
+        show(report, "spark" if history is None else "python")
+        if table is not None:
+            try:
+                write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
+                write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
+            except (PySparkException, Py4JJavaError) as error:
+                problem = f"{table} cannot be written ({first_line(told(error))}); the verdict above is complete"
+                raise InputError("--table", problem, "give a folder or URI that Spark can write") from None
+            _tell(began, "tables written")
+    return report
 
 
 def _tell(began: float, what: str) -> None:

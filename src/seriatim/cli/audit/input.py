@@ -6,21 +6,23 @@ It imports no Spark: a small file is audited without it.
 import re
 from collections.abc import Iterable
 from glob import iglob
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from seriatim.audit import ColumnMapping
-from seriatim.audit.logs import table_for_spark
+from seriatim.audit import ColumnMapping, read_history
+from seriatim.audit.logs import OnlySpark, table_for_spark
 from seriatim.audit.mapping import FIELDS
 from seriatim.audit.rules import format_of
 from seriatim.cli.common import add_options
-from seriatim.model import InputError
+from seriatim.model import History, InputError
 from seriatim.order import GUARANTEES
 
 FILES_MAX = 200  # more than this are read in parallel, by Spark
+PARQUET_ROWS_MAX = 4_000_000  # up to this many, one process judges them before Spark on two cores does
 BYTES_MAX = 100_000_000  # about a million deliveries; packed files are counted as they lie
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
@@ -37,7 +39,7 @@ engine_option = click.option(
     "--engine",
     type=click.Choice(["auto", "python", "spark"]),
     default="auto",
-    help="Read and judge logs with plain Python or Spark. auto: Spark if they are large or Parquet.",
+    help="Read and judge logs with plain Python or Spark. auto: Spark if they are large.",
 )
 
 # The options that make a `ColumnMapping`; `mapping_of` takes them.
@@ -104,8 +106,8 @@ class Choice(NamedTuple):
     is_small: bool = False  # known to be; of a URI nothing is known
 
 
-def choose_engine(path: str, wanted: str) -> Choice:
-    """Spark for what plain Python cannot read, or not in reasonable time."""
+def choose_engine(path: str, wanted: str, reads_parquet: bool = False) -> Choice:
+    """Spark for what plain Python cannot read, or not in reasonable time. `reads_parquet`: `read_log` would read it."""
     if _SCHEME.match(path):
         if wanted == "python":
             raise InputError("--engine", f"plain Python does not read {path}", "leave it out: Spark reads URIs")
@@ -116,12 +118,38 @@ def choose_engine(path: str, wanted: str) -> Choice:
     if wanted != "auto":
         return Choice(wanted, "--engine", True, is_small)
     if any(format_of(file) == "parquet" for file in files):
+        rows = _parquet_rows(path, files) if reads_parquet and len(files) <= FILES_MAX else None
+        if rows is not None and rows <= PARQUET_ROWS_MAX:
+            return Choice("python", f"{rows:,} rows of Parquet", is_small=is_small)
         return Choice("spark", "Parquet", True, is_small)
     if (table := table_for_spark(path)) is not None:
         return Choice("spark", table.name, True, is_small)
     if is_small:
         return Choice("python", "a small log", is_small=True)
     return Choice("spark", f"{size / 1e6:,.0f} MB" if size > BYTES_MAX else f"more than {FILES_MAX} files")
+
+
+def _parquet_rows(path: str, files: list[Path]) -> int | None:
+    """How many rows there are, if they can be read without Spark."""
+    if find_spec("pyarrow") is None:
+        return None
+    from seriatim.pipeline.arrow.reading import row_count
+
+    try:
+        return row_count(path, files)
+    except OnlySpark:
+        return None
+
+
+def read_log(path: str, mapping: ColumnMapping) -> History:
+    """Read a log without Spark. Parquet that only Spark reads raises `OnlySpark`, a LogError."""
+    if not any(format_of(file) == "parquet" for file in _files(Path(path))):
+        return read_history(path, mapping)
+    if find_spec("pyarrow") is None:
+        raise InputError(path, "Parquet, and pyarrow is not installed", 'pip install "seriatim[spark]"')
+    from seriatim.pipeline.arrow.reading import read_parquet
+
+    return read_parquet(path, mapping)
 
 
 def _files(path: Path) -> Iterable[Path]:

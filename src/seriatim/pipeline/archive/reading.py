@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, MapType, StructField, StructType
 
+from seriatim.audit.folders import DELTA
 from seriatim.model import InputError
 from seriatim.pipeline.archive.records import Record, records_of, table_uri
 from seriatim.pipeline.schemas import ARCHIVE
@@ -104,6 +105,9 @@ def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
             row |= {"lost": sum(each.lost for each in records), "folders": len(records)}
             found.append(row | {"bytes": sum(each.bytes for each in records), "batches": records[-1].last + 1})
     if not found:
+        if any(child.name == DELTA for child in files.children(spark, uri)):
+            fix = "give an archive that `seriatim archive` has written; audits, plans and reports read Delta tables"
+            raise InputError(uri, "this is a Delta table, and no archive", fix)
         raise InputError(uri, "there is no archive here", "check the path; `seriatim archive --out` makes one")
     return found
 

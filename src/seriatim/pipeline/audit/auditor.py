@@ -85,7 +85,8 @@ class _Audit:
             lambda: self._check_integrity(walked),
             lambda: self._check_completeness(walked),
         )
-        return self._report(self._tagged_only(walked))
+        # Runs in which no row can be used to judge the order.
+        return self._report({name for name, run in self.runs.items() if not run.usable})
 
     def _count(self) -> None:
         log = self.log
@@ -192,21 +193,10 @@ class _Audit:
         if not walked.are_chains_ordered:
             self.doubts.append(causes.fifo_doubts(walked.chain_rows, self.publications))
         if strange := [name for name, run in self.runs.items() if run.told and run.phantoms]:
-            self.doubts.append(
-                causes.unpublished_doubt(self.log, self.events, walked.tied, self._frame(strange), self.salt)
-            )
+            self.doubts.append(causes.unpublished_doubt(self.log, self.events, self._frame(strange), self.salt))
         if self.facts.has_seen:
             silent = self._frame(name for name, run in self.runs.items() if run.published and not run.seen)
             self.doubts += causes.causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
-
-    def _tagged_only(self, walked: Walked) -> set[str]:
-        """Runs in which no row can be used to judge the order."""
-        if walked.tied is None:
-            return {name for name, run in self.runs.items() if not run.usable}
-        judged = self.events.filter("not reused").select("e", "run")
-        first = walked.rows.filter("not o").groupBy("s", "e").agg(F.min("p").alias("p"))
-        clear = first.join(walked.tied, ["s", "p"], "left_anti").join(judged, "e")
-        return set(self.runs) - {row["run"] for row in clear.select("run").distinct().collect()}
 
     # ── integrity and completeness ────────────────────────────────────────────────────────────────────────────────
 

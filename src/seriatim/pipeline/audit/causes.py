@@ -19,16 +19,12 @@ def fifo_doubts(chain_rows: DataFrame, publications: DataFrame) -> DataFrame:
     return doubts(rows, "fifo", 1, "publisher", reason=reason)
 
 
-def unpublished_doubt(
-    log: LogTables, all_events: DataFrame, tied: DataFrame | None, runs: DataFrame, salt: int
-) -> DataFrame:
+def unpublished_doubt(log: LogTables, all_events: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
     """The first event that counts for the order and has no publication, in the runs that have some."""
     ids = all_events.filter("n > 0 and a is null and not reused").select("e")
     rows = with_hashes(log.deliveries, salt, s="subscriber", e="event_id").join(ids, "e").filter("not out_of_order")
     rows = rows.join(runs, "run", "left_semi")
     first = rows.groupBy("run", "s", "subscriber", "e", "event_id").agg(F.min("position").alias("position"))
-    if tied is not None:
-        first = first.join(tied.select("s", F.col("p").alias("position")), ["s", "position"], "left_anti")
     row = F.min(F.struct("subscriber", "position", "event_id"))["event_id"]
     reason = told("{event_id}: notified, but its publication is not in the log")
     return doubts(first.groupBy("run").agg(row.alias("event_id")), "fifo", 2, reason=reason)

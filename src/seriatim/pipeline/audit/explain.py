@@ -53,9 +53,8 @@ def decode(text: str) -> Row:
 def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Rows (tangle, run, s, e, row, flag, hopeless), sorted by tangle, in; what is found in each tangle out.
 
-    `s` and `e` stand for subscriber and event, as the tangle was found by them. `flag`: a delivery whose position
-    is tied, a publication whose publisher's order is not known. `hopeless`: a publication whose causes are
-    circular.
+    `s` and `e` stand for subscriber and event, as the tangle was found by them. `flag`: a publication whose
+    publisher's order is not known. `hopeless`: a publication whose causes are circular.
     """
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, members in groupby(rows, key=lambda row: row["tangle"]):
@@ -67,7 +66,6 @@ def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Record
 def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     deliveries: list[Delivery] = []
     publications: list[Publication] = []
-    tied: set[tuple[str, int]] = set()
     unordered: set[str] = set()
     hopeless: set[str] = set()
     numbers: set[tuple[int, int]] = set()
@@ -76,8 +74,6 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
         if isinstance(row, Delivery):
             deliveries.append(row)
             numbers.add((member["s"], member["e"]))
-            if member["flag"]:
-                tied.add((row.subscriber, row.position))
         elif isinstance(row, Publication):
             publications.append(row)
             if member["flag"]:
@@ -85,7 +81,7 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
             if member["hopeless"]:
                 hopeless.add(row.event_id)
     run = members[0]["run"]
-    evidence = Evidence.of_part(deliveries, publications, tied)
+    evidence = Evidence.of_part(deliveries, publications)
     found = list(_disagreements(run, evidence))
     findings = Findings(limit)
     chains = Chains(evidence, findings, unordered)
@@ -125,7 +121,7 @@ def explain_reused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _disagreements(run: str, evidence: Evidence) -> Iterator[dict[str, Any]]:
     sequences = {name: [row.event_id for row in rows] for name, rows in evidence.sequences.items()}
     topics = {row.event_id: row.topic for rows in evidence.sequences.values() for row in rows}
-    for inside in find_knots(sequences):
+    for inside in find_knots(sequences, evidence.places):
         findings = Findings(1)
         judge_knot(inside, topics, evidence, findings)
         place = evidence.row(*first_shared(inside))

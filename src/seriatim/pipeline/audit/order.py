@@ -257,25 +257,16 @@ def untold_doubt(found: DataFrame) -> DataFrame:
 def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, facts: Facts, options: AuditOptions) -> DataFrame:
     """The events that are in disorder, each with its tangle: e, tangle. `rows` (s, p, e, o, block): those of blocks."""
     notified = rows.selectExpr("block", "s", "p", f"{NOTIFIED} as kind", "e", "o", "0L as chain", "0L as rank")
-    notified = _with_tied(notified, walked.tied, "p", "tied")
     if walked.chain_rows is not None:
         seen = "cast(if(ordered, coalesce(seen, -1), -1) as bigint) as p"
         made = walked.chain_rows.join(found, "e").selectExpr(
             "block", "a as s", seen, f"{PUBLISHED} as kind", "e", "false as o", "chain", "bigint(rank) as rank"
         )
-        notified = notified.unionByName(made.withColumn("tied", F.lit(False)))
+        notified = notified.unionByName(made)
     tasks = 1 if facts.rows <= options.block_rows else max(1, ceil(rows.count() / options.block_rows))
     if not facts.is_undivided:
         notified = notified.repartition(tasks, "block")
     return in_python(notified.drop("block"), untangle, TANGLES, facts.is_undivided)
-
-
-def _with_tied(rows: DataFrame, tied: DataFrame | None, position: str, name: str) -> DataFrame:
-    """A column of this name: whether two events claim the position of the row."""
-    if tied is None:
-        return rows.withColumn(name, F.lit(False))
-    known = tied.select("s", F.col("p").alias(position), F.lit(True).alias(name))
-    return rows.join(known, ["s", position], "left").fillna(False, [name])
 
 
 def explained(
@@ -290,9 +281,8 @@ def explained(
     """What is wrong in each tangle, in the columns of `FOUND`. `hopeless` (e) are events with circular causes."""
     found = handed_out(found, facts.events)
     deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
-    deliveries = _with_tied(deliveries, walked.tied, "position", "flag")
-    no = F.lit(False).alias("hopeless")
-    rows = deliveries.select("tangle", "run", "s", "e", row_of("deliveries").alias("row"), "flag", no)
+    unflagged, no = F.lit(False).alias("flag"), F.lit(False).alias("hopeless")
+    rows = deliveries.select("tangle", "run", "s", "e", row_of("deliveries").alias("row"), unflagged, no)
     if walked.chain_rows is not None:
         order = walked.chain_rows.select("e", (~F.col("ordered")).alias("flag"))
         publications = with_hashes(log.publications, salt, e="event_id").join(found, "e").join(order, "e")

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from seriatim.audit import Anomaly, Report
 from seriatim.audit.auditor import EMPTY
+from seriatim.audit.folders import DELTA
 from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.report import Findings
 from seriatim.audit.rules import EXAMPLES, FIELDS, misfits
@@ -40,9 +41,10 @@ from seriatim.pipeline.follow.rows import COLUMNS
 from seriatim.pipeline.follow.runs import LOG, RUN, Runs
 from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
+from seriatim.pipeline.logs.reading import check_entry, columns_of, entries_of, source_of, stream_raw
 from seriatim.pipeline.source import register
 from seriatim.pipeline.spark import files
+from seriatim.pipeline.spark.files import marks
 from seriatim.pipeline.spark.unreadable import unreadable
 
 ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
@@ -280,7 +282,12 @@ def follow_deliveries(
         live = spark.readStream.format("seriatim").option("url", uri).option("table", "deliveries").load()
         nothing = f.lit(None).cast("string")
         return live.select(*COLUMNS, nothing.alias("_problem"), nothing.alias(RUN))
-    source = source_of(spark, uri, entries_of(spark, uri))
+    entries = entries_of(spark, uri)
+    for entry in entries:
+        if marks(spark, entry.uri, [DELTA], is_deep=False):
+            raise LogError(uri, "a Delta table, and only folders of files are followed", "audit it without --follow")
+        check_entry(spark, entry)
+    source = source_of(spark, uri, entries)
     known = columns_of(spark, source)
     if not known:
         raise LogError(uri, "no row yet, so its columns are not known", "start when the first file is there")

@@ -13,8 +13,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
+    DoubleType,
+    FloatType,
+    IntegralType,
     MapType,
     NumericType,
     StringType,
@@ -31,6 +35,8 @@ from seriatim.pipeline.schemas import DELIVERIES, ENTRIES, TYPES
 
 WIDE = f"decimal({rules.NUMBER_DIGITS},{rules.FRACTION_DIGITS})"
 DEFAULTS = {"index": 0, "flag": False}  # of a cell that is missing; others are null
+
+LARGE, CLEAR = 1e29, 1e7  # of numbers with fractions: too large; so large that no digit is left out
 
 Kinds: TypeAlias = Mapping[str, DataType]
 
@@ -126,6 +132,11 @@ def _cell(kinds: Kinds, field: Field, columns: tuple[str, ...]) -> tuple[Column,
         return _name(kinds, field, columns)
     is_there, text = _is_there(kinds, column), _text(kinds, column)
     match field.kind:
+        case "flag" if isinstance(kinds[column], BooleanType):
+            return f.coalesce(cell(column), f.lit(False)), f.lit(None).cast("string")
+        case "time" if isinstance(kinds[column], DoubleType | FloatType):
+            value = _rounded(cell(column).cast("double"))
+            return value, f.when(is_there & value.isNull(), _shown(kinds, column, rules.NOT_TIME))
         case "flag":
             word = f.lower(f.trim(text))
             value = f.when(word.isin(*sorted(rules.YES)), True).when(word.isin(*sorted(rules.NO)), False)
@@ -191,7 +202,17 @@ def _escaped(text: Column) -> Column:
     return f.replace(f.replace(text, f.lit("%"), f.lit("%25")), f.lit("/"), f.lit("%2F"))
 
 
+def _rounded(value: Column) -> Column:
+    """A number with as many digits as are kept of any; null if it is none, or too large. Costs nothing for clocks."""
+    size = f.abs(value)
+    return f.when(
+        ~f.isnan(value) & (size < LARGE), f.when(size >= CLEAR, value).otherwise(f.round(value, rules.FRACTION_DIGITS))
+    )
+
+
 def _whole(kinds: Kinds, column: str) -> Column:
+    if isinstance(kinds[column], IntegralType):
+        return cell(column).cast("bigint")
     is_text = isinstance(kinds[column], StringType | BinaryType)
     number = f.trim(cell(column).cast("string")) if is_text else cell(column)
     wide = number.try_cast(WIDE)

@@ -16,10 +16,11 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from seriatim.audit import rules
+from seriatim.audit import folders, rules
 from seriatim.audit.rules import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import LogError
-from seriatim.pipeline.spark.files import Entry, children, empty_below, files_below, find, read_head
+from seriatim.pipeline.arrow import delta
+from seriatim.pipeline.spark.files import Entry, children, empty_below, files_below, find, marks, read_head
 from seriatim.pipeline.spark.unreadable import told, unreadable
 
 CORRUPT = "_corrupt"
@@ -60,10 +61,13 @@ def entries_of(spark: SparkSession, uri: str) -> list[Entry]:
 def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
     """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""
     entries = list(entries)
+    if len(entries) == 1 and entries[0].is_folder and marks(spark, entries[0].uri, [folders.DELTA], is_deep=False):
+        return _delta_source(spark, where, entries[0])
     formats: list[tuple[str, str]] = []
     total = 0
     is_partitioned = False
     for entry in entries:
+        check_entry(spark, entry)
         files = files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]
         is_partitioned |= rules.check_folders(where, [_folders(file, entry) for file in files])
         for file in files:
@@ -82,6 +86,31 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
         for child in children(spark, entry.uri)
     )
     return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
+
+
+def _delta_source(spark: SparkSession, where: str, entry: Entry) -> Source:
+    """The files that have the rows of a Delta table, and no others."""
+    table = delta.open_table(entry.uri)
+    uris = delta.plain_files(table)
+    if uris is None:
+        if not str(spark.sparkContext.master).startswith("local"):
+            problem = "a Delta table with partitions, deleted rows or renamed columns, read by Spark on a cluster"
+            raise LogError(where, problem, "leave --master out, or write its rows as Parquet first")
+        uris = [f"file:{file}" for file in delta.copied(table)]
+    return Source(where, tuple(uris), "parquet", is_empty=not uris)
+
+
+def check_entry(spark: SparkSession, entry: Entry) -> None:
+    """Refuse a folder, or a part of one, whose files are not simply its rows (`audit/folders.py`)."""
+    place = entry.uri.rstrip("/")
+    if not entry.is_folder:
+        place = place.rpartition("/")[0]
+    found = marks(spark, place, folders.MARKS, is_deep=entry.is_folder)
+    while folders.is_inside_table(place.rpartition("/")[2]):
+        place = place.rpartition("/")[0]
+        found |= marks(spark, place, folders.MARKS, is_deep=False)
+    for where, names in found.items():
+        folders.check_folder(where, names)
 
 
 def _folders(file: Entry, entry: Entry) -> list[str]:

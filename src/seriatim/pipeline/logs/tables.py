@@ -279,7 +279,9 @@ def _check(reading: _Reading, fitted: DataFrame) -> bool:
     run = f.col("_run") if "_run" in fitted.columns else nothing
     kind = f.col("_kind") if "_kind" in fitted.columns else nothing
     texts = [f.col(field.name) for field in reading.fields if field.kind == "text"]
-    has_mark = reduce(Column.__or__, [f.contains(text, f.lit("?")) for text in (*texts, run)])
+    has_mark = f.lit(False)
+    if reading.source.format == "jsonl":
+        has_mark = reduce(Column.__or__, [f.contains(text, f.lit("?")) for text in (*texts, run)])
     # The digest reads every column that is used later, so that damage shows now, with the file's name.
     seen = fitted.agg(
         f.count(f.lit(1)).alias("rows"),

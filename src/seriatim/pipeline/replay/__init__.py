@@ -12,6 +12,7 @@ from seriatim.pipeline.replay.positions import with_positions
 from seriatim.pipeline.replay.sequences import (
     Replay,
     as_text,
+    check_subscriber,
     in_sequence,
     never_ordered,
     saw,
@@ -25,6 +26,7 @@ __all__ = [
     "Merger",
     "Replay",
     "as_text",
+    "check_subscriber",
     "describe_held",
     "held",
     "in_sequence",

@@ -38,6 +38,7 @@ from seriatim.pipeline.replay.positions import with_keys, with_positions
 from seriatim.pipeline.schemas import REPLAY
 
 ORDER = ("order_key", "log", "number", "index")  # what REPLAY is sorted by
+NEAR_NAMES = 5  # shown when one is not known
 
 
 class Replay(NamedTuple):
@@ -194,6 +195,29 @@ def saw(
         reason = F.concat("problem", F.lit(f"; {subscriber} may have rows in it"))
         missing = missing.union(lost.select(F.lit("message"), "stream", "first", "last", reason))
     return Replay(replayed, missing, changes)
+
+
+def check_subscriber(subscriber: str, deliveries: DataFrame, subscriptions: DataFrame | None = None) -> None:
+    """Raise InputError unless the logs know this subscriber; the error lists the names that are nearest.
+
+    Who subscribed and was notified of nothing is known. A client is called by the name it asked for and `~…`, which
+    makes it unique: the logs have the whole name.
+    """
+    known = deliveries.select("subscriber")
+    if subscriptions is not None:
+        known = known.union(subscriptions.select("subscriber"))
+    if not known.where(F.col("subscriber") == subscriber).isEmpty():
+        return
+    asked_for = F.substring_index("subscriber", "~", 1)
+    wanted_name = F.lit(subscriber.lower())
+    distance = F.least(*(F.levenshtein(F.lower(name), wanted_name) for name in (F.col("subscriber"), asked_for)))
+    ordered = known.distinct().withColumns({"is_short": asked_for == subscriber, "distance": distance})
+    near = ordered.orderBy(F.desc("is_short"), "distance", "subscriber").limit(NEAR_NAMES + 1).collect()
+    wanted = [row for row in near if row["is_short"]] or near
+    names = ", ".join(row["subscriber"] for row in wanted[:NEAR_NAMES])
+    more = " and more" if len(wanted) > NEAR_NAMES else ""
+    fix = f"did you mean {names}{more}?" if near else "the archive has no delivery logs; clients write them with --log"
+    raise InputError("--subscriber", f"the delivery logs of this archive do not know {subscriber!r}", fix)
 
 
 def _between_positions(own: DataFrame, joined: DataFrame, since: Bound, until: Bound) -> tuple[DataFrame, DataFrame]:

@@ -4,8 +4,9 @@ Any URI that Spark can read will do: a local path, `file:`, `hdfs:`, `s3a:`. For
 of tables are read and written by Spark itself. A failure is an InputError that names the URI.
 """
 
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
@@ -51,6 +52,18 @@ def children(spark: SparkSession, uri: str) -> list[Entry]:
                 return []
             raise
     return sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def marks(spark: SparkSession, uri: str, patterns: Collection[str], is_deep: bool) -> dict[str, set[str]]:
+    """What fits these patterns in a folder, and if `is_deep` in the folders in it: folder → names."""
+    found: dict[str, set[str]] = {}
+    escaped = re.sub(r"([*?\[\]{}\\])", r"\\\1", uri.rstrip("/"))
+    for pattern in patterns:
+        for below in ("", "*/") if is_deep else ("",):
+            for entry in find(spark, f"{escaped}/{below}{pattern}"):
+                folder = entry.uri.rstrip("/").rsplit("/", pattern.count("/") + 1)[0]
+                found.setdefault(folder, set()).add(entry.name)
+    return found
 
 
 def files_below(spark: SparkSession, uri: str, count_max: int) -> list[Entry]:

@@ -36,8 +36,8 @@ def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
     if any(words in text for words in DAMAGED):
         return damaged(place)
     if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:
-        return LogError(place, f"mixed types: {_first(text)}", "write all files with the same types")
-    return LogError(place, f"Spark cannot read it: {_first(text)}", "check the file")
+        return LogError(place, f"mixed types: {first_line(text)}", "write all files with the same types")
+    return LogError(place, f"Spark cannot read it: {first_line(text)}", "check the file")
 
 
 def damaged(place: str) -> LogError:
@@ -63,5 +63,6 @@ def told(error: PySparkException | Py4JJavaError) -> str:
     return "\n".join(lines)
 
 
-def _first(text: str) -> str:
+def first_line(text: str) -> str:
+    """The first line that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

@@ -236,7 +236,7 @@ def _signed(seed: bytes, nonce: str) -> tuple[str, str]:
     try:
         import nkeys
     except ImportError:
-        raise InputError("nkey", "key and credentials files need nkeys", 'pip install "nats-py[nkeys]"') from None
+        raise InputError("nkey", "key and credentials files need nkeys", 'pip install "seriatim[nats]"') from None
     pair = nkeys.from_seed(bytearray(seed))
     signature = base64.urlsafe_b64encode(pair.sign(nonce.encode())).rstrip(b"=").decode()
     return pair.public_key.decode(), signature
