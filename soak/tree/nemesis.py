@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from msgspec import structs
-
 from seriatim.cli.cluster import find_cluster
 from seriatim.cli.moving import Mover
 from seriatim.client.tree.life import registered_durable
@@ -28,11 +26,11 @@ from soak.launch import FILE_BYTES_MAX
 from soak.refusals import Refusal, ask, must_end
 from soak.tree.cluster import CLUSTER_NAME, Cluster
 from soak.tree.plan import CHANGES, Fault
+from soak.tree.recovery import with_neighbours
 from soak.tree.reshapes import NotReshaped, Reshapes
 from soak.tree.rows import Injected, now
 from tests.proxy import FaultProxy
 
-NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
 MOVE_S = 30.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
@@ -83,7 +81,7 @@ class Nemesis:
                 await asyncio.sleep(max(0.0, began + fault.at_s - now()))
                 group.create_task(self.inject(fault))
         await asyncio.sleep(max(0.0, began + until_s - now()))
-        self.injected = _with_neighbours(self.injected)
+        self.injected = with_neighbours(self.injected)
         return self.injected
 
     async def inject(self, fault: Fault) -> Injected | None:
@@ -497,20 +495,3 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "node-remove": Nemesis.reshape,
     "node-root": Nemesis.reshape,
 }
-
-
-def _with_neighbours(injected: list[Injected]) -> list[Injected]:
-    """Marks those that overlap, or nearly so: whose recovery cannot be told from another's."""
-    return [
-        structs.replace(
-            one,
-            alone=not any(
-                other is not one
-                and other.fault not in CHANGES
-                and other.began_at < one.ended_at + NEAR_S
-                and one.began_at < other.ended_at + NEAR_S
-                for other in injected
-            ),
-        )
-        for one in injected
-    ]

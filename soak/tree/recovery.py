@@ -10,10 +10,13 @@ fault: what a user sees. Faults that overlap are not measured.
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from soak.tree.plan import CHANGES
 from soak.tree.rows import Injected
 from soak.tree.verify import Verdict
+
+NEAR_S = 1.0  # faults that are closer than this are not alone
 
 
 class Recovery(Struct, frozen=True):
@@ -74,3 +77,20 @@ def spreads(found: Iterable[Recovery]) -> dict[str, Spread]:
 def _spread(found: list[Recovery]) -> Spread:
     times = sorted(each.recovery_s for each in found)
     return Spread(len(found), times[len(times) // 2], times[-1], max(each.silence_s for each in found))
+
+
+def with_neighbours(injected: list[Injected]) -> list[Injected]:
+    """Marks those that overlap, or nearly so: whose recovery cannot be told from another's."""
+    return [
+        structs.replace(
+            one,
+            alone=not any(
+                other is not one
+                and other.fault not in CHANGES
+                and other.began_at < one.ended_at + NEAR_S
+                and one.began_at < other.ended_at + NEAR_S
+                for other in injected
+            ),
+        )
+        for one in injected
+    ]

@@ -113,8 +113,15 @@ class NatsClaim:
     async def answers(self, timeout_s: float = ANSWER_S) -> bool:
         if self.last is None:
             return False
-        reply = await self._api.link.call(self._questions, self.last.holder.encode(), timeout_s=timeout_s)
-        return reply is not None and not isinstance(reply, RequestRefused) and not no_responders(reply)
+        holder = self.last.holder.encode()
+
+        async def ask() -> bool:
+            reply = await self._api.link.call(self._questions, holder, timeout_s=timeout_s)
+            if reply is None and not self._api.link.is_up:  # nobody was asked
+                raise ConnectionFailed(f"{self.kind} {self.name}: the NATS server is away, so nobody can be asked")
+            return reply is not None and not isinstance(reply, RequestRefused) and not no_responders(reply)
+
+        return await for_a_while(ask)
 
     async def register(self, life: Life) -> None:
         async with self._writing:

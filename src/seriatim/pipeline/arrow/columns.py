@@ -4,8 +4,6 @@ What they mean is what `audit/rules.py` says and `pipeline/logs/fitting.py` does
 this raises `Misfit`.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +20,7 @@ class Misfit(ValueError):
     """What is not simple about a column."""
 
 
-def value_of(field: Field, table: pa.Table, columns: tuple[str, ...]) -> Any:
+def value_of(field: Field, table: pa.Table, columns: tuple[str, ...]) -> pa.Array:
     """The values of a field, none of which breaks a rule. Texts are a dictionary array."""
     if field.kind == "text":
         found = texts_of(table, columns)
@@ -75,14 +73,14 @@ def moments_of(table: pa.Table, name: str) -> Array:
     return numbers
 
 
-def _whole(table: pa.Table, name: str) -> Any:
+def _whole(table: pa.Table, name: str) -> pa.ChunkedArray:
     column = table.column(name)
     if isinstance(column.type, pa.DictionaryType):
         column = column.unify_dictionaries()
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _texts(name: str, column: Any) -> Any:
+def _texts(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if isinstance(kind, pa.DictionaryType) and _is_text(kind.value_type):
         return column
@@ -95,7 +93,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _counts(field: Field, name: str, column: Any) -> Any:
+def _counts(field: Field, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_integer(column.type):
         raise Misfit(_other(name, column))
     if column.null_count and field.is_needed:
@@ -109,7 +107,7 @@ def _counts(field: Field, name: str, column: Any) -> Any:
     return pc.fill_null(column, 0) if field.kind == "index" else column
 
 
-def _numbers(name: str, column: Any, kind: pa.DataType) -> Any:
+def _numbers(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise Misfit(_other(name, column))
     found = pc.cast(column, kind, safe=False)
@@ -118,12 +116,12 @@ def _numbers(name: str, column: Any, kind: pa.DataType) -> Any:
     return found
 
 
-def _moments(column: Any) -> Any:
+def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Microseconds since 1970; nanoseconds, which Spark takes for numbers, as they are."""
     if column.type.unit != "ns":
         column = pc.cast(column, pa.timestamp("us", column.type.tz))
     return pc.cast(column, pa.int64())
 
 
-def _other(name: str, column: Any) -> str:
+def _other(name: str, column: pa.ChunkedArray) -> str:
     return rules.of_column([name], f"of type {column.type}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +21,15 @@ import pyarrow.parquet as pq
 from seriatim.audit.folders import DELTA, INSTALL_DELTA
 from seriatim.model import InputError, LogError
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 ROWS_OF_FILE = 1_000_000
 READER_VERSION = 1  # of tables whose files are read as they are
 _copies: dict[tuple[str, int], list[Path]] = {}
 
 
-def open_table(uri: str) -> Any:
+def open_table(uri: str) -> "DeltaTable":
     """The newest version of the table. LogError: it cannot be read. InputError: the extra is missing."""
     if find_spec("deltalake") is None:
         raise InputError(uri, "a Delta table, and the package that reads these is not installed", INSTALL_DELTA)
@@ -36,13 +39,13 @@ def open_table(uri: str) -> Any:
         return DeltaTable(uri.removeprefix("file:") if uri.startswith("file:/") else uri)
 
 
-def row_count(table: Any) -> int:
+def row_count(table: "DeltaTable") -> int:
     """How many rows it has now."""
     with _explained(table.table_uri):
         return int(table.count())
 
 
-def plain_files(table: Any) -> list[str] | None:
+def plain_files(table: "DeltaTable") -> list[str] | None:
     """The files of this version, if their rows are the rows of the table; None if they are not."""
     protocol = table.protocol()
     if protocol.min_reader_version > READER_VERSION or table.metadata().partition_columns:
@@ -50,7 +53,7 @@ def plain_files(table: Any) -> list[str] | None:
     return [f"file:{uri}" if uri.startswith("/") else uri for uri in table.file_uris()]
 
 
-def copied(table: Any) -> list[Path]:
+def copied(table: "DeltaTable") -> list[Path]:
     """The rows as Parquet files on this machine, for as long as this process lives. Each version is copied once."""
     key = (table.table_uri, table.version())
     if key not in _copies:
@@ -74,7 +77,7 @@ def copied(table: Any) -> list[Path]:
     return _copies[key]
 
 
-def batches(table: Any) -> Iterator[pa.RecordBatch]:
+def batches(table: "DeltaTable") -> Iterator[pa.RecordBatch]:
     """The rows of this version; one empty batch if there are none."""
     from deltalake import QueryBuilder
 

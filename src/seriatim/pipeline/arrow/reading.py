@@ -23,7 +23,7 @@ from seriatim.audit.rules import Field, format_of
 from seriatim.model import History
 from seriatim.pipeline.arrow import delta
 from seriatim.pipeline.arrow.columns import Misfit, moments_of, texts_of, value_of
-from seriatim.pipeline.arrow.positions import positions_by_line, positions_by_order
+from seriatim.pipeline.arrow.positions import Array, positions_by_line, positions_by_order
 
 READ = ("deliveries", "publications", "subscriptions")  # an audit does not look at messages, nor at stamps
 
@@ -178,7 +178,7 @@ class _Log:
                 raise rules.called_alike(str(file), str(other), name)
         return pa.DictionaryArray.from_arrays(files, pa.array(list(names)))
 
-    def _positions(self, table: pa.Table, files: pa.Array, subscribers: pa.DictionaryArray) -> Any:
+    def _positions(self, table: pa.Table, files: pa.Array, subscribers: pa.DictionaryArray) -> Array:
         codes, places = subscribers.indices.to_numpy(), files.to_numpy()
         if self.mapping.order_by == LINES:
             found = positions_by_line(codes, places)

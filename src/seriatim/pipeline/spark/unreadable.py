@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from seriatim.audit import rules
 from seriatim.model import LogError
 
+SPARK_ERRORS = (PySparkException, Py4JJavaError)  # what its calls raise
 DAMAGED = ("not a Parquet file", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE")
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 _NANOS = re.compile(r"TIMESTAMP\(NANOS")
