@@ -161,22 +161,18 @@ async def test_a_subscriber_that_starts_while_the_server_is_away_starts_when_it_
         await probe.until(lambda: probe.of(Grown) == [Grown("b", 0)], "the length")
 
 
-async def test_what_is_registered_is_read_when_the_server_is_back() -> None:
-    """A node that starts while the server is restarted asks who had its name before, and for the layout."""
+async def test_lives_are_read_when_the_server_is_back() -> None:
+    """A node that starts while the server is restarted asks who had its name before."""
     async with NatsServer() as server, jetstream_world(server=server) as world:
         broker = await world.connect()
         assert broker.lives is not None
-        first = broker.lives.claim("node", "eu")
-        await first.register(Life(epoch=1, holder="h1", where="here", since="now"))
-        register = broker.register("layout")
-        assert await register.write(b"first", 0) is not None
+        await broker.lives.claim("node", "eu").register(Life(epoch=1, holder="h1"))
         await asyncio.to_thread(server.kill)
         await until(lambda: not broker.link.is_up, "the outage to be noticed")
-        asked = [asyncio.create_task(broker.lives.claim("node", "eu").look()), asyncio.create_task(register.read())]
+        asked = asyncio.create_task(broker.lives.claim("node", "eu").look())
         await server.restart()
-        life, record = await asyncio.gather(*asked)
-        assert isinstance(life, Life) and life.holder == "h1"
-        assert isinstance(record, tuple) and record[0] == b"first"
+        life = await asked
+        assert life is not None and life.holder == "h1"
 
 
 async def test_alarms_work_again_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from seriatim.brokers.nats.api import EXPECTED, RETRY_S, StreamNotFound, WrongLastSequence, ack_of, for_a_while
+from seriatim.brokers.nats.api import EXPECTED, RETRY_S, StreamNotFound, WrongLastSequence, ack_of
 from seriatim.brokers.nats.streams import Streams
 from seriatim.model import ConnectionFailed
 
@@ -20,7 +20,7 @@ class NatsRegister:
 
     async def read(self) -> tuple[bytes, int] | None:
         try:
-            last = await for_a_while(lambda: self._streams.api.message(self._stream, {"last_by_subj": self._subject}))
+            last = await self._streams.api.message(self._stream, {"last_by_subj": self._subject})
         except StreamNotFound:
             self._streams.forget_other(self._stream)
             return None
