@@ -76,6 +76,18 @@ READ_A_CUT_LOG, READ_A_CUT_LOG_FROM_A_PLACE = (
     for is_place in (False, True)
 )
 
+READ_PAST_A_HOLE = story(
+    {
+        "s": [change("A B", start=Start())],
+        "p": events("p", "A A"),
+        "q": events("q", "B B"),
+        BROKER: [KeepOrder(0, 0)],
+    },
+    TreeOptions(mode="log", order="global", order_ms=0.0, on_lost="skip"),
+    setup={"y": "A B"},
+    budgets={"root": Budget(ticks=99)},
+)
+
 COPIES_OF_A_LEAF, COPIES_OF_A_ROOT = (
     story(
         {"p": events("p", "A A A"), "q": events("q", "B B B")},
@@ -183,6 +195,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = (
         "no-cover": (READ_THE_PAST, {"loss"}),
         "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
         "no-stop-in-past": (READ_A_CUT_LOG_FROM_A_PLACE, {"loss"}),
+        "no-joining-anew": (READ_PAST_A_HOLE, {"inversion"}),
         "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
         "no-history-journal": (READ_THE_PAST, {"duplicate"}),
         "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),

@@ -9,8 +9,8 @@ import pytest
 from seriatim.model import APPLICATION, BROKER, Gap, Notification
 from seriatim.protocols.broker import KeepOrder, Trim
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Answer
-from seriatim.protocols.with_broker import CaughtUp, Change, Fetch, Start
+from seriatim.protocols.tree.messages import Answer, Joined, Subscribe
+from seriatim.protocols.with_broker import CaughtUp, Change, Fetch, ReadOrder, Start
 from tests.protocols.tree.net import Net, options_for
 from tests.protocols.tree.test_history import begin, net_of, traffic
 
@@ -80,6 +80,80 @@ def test_a_subscriber_that_waits_stops_at_a_gap_of_the_order_log_until_the_topic
     begin(net, "s", "AB", Start(after=9))
     assert ids_and_gaps(net, "s")[3:] == ["a4"], "a new beginning behind the gap"
     assert net.subscriber("s").past() is None
+
+
+def read_past_a_hole(net: Net, last_kept: int) -> None:
+    """The order log loses what lies behind this position while a subscriber that has joined reads: b2 with it."""
+    net.change("early", "AB")
+    traffic(net, 1)  # a1, b1 and c1 have positions 1 to 3; the joins are behind them
+    net.hold_back(ReadOrder)
+    begin(net, "s", "AB", Start())
+    net.publish("p", "B", "b2")
+    net.wait(60)
+    net.step(APPLICATION, BROKER, KeepOrder(1, last_kept))
+    net.wait(60)
+    net.publish("p", "A", "a2")
+    net.wait(60)
+    net.release()
+    for _ in range(3):
+        net.wait(1_000)
+
+
+@pytest.mark.parametrize("last_kept", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["log", "ticket"])
+@pytest.mark.parametrize("shape", ["single", "star", "chain"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_a_hole_behind_the_joins_has_swallowed_does_not_come_live(
+    durable: bool, shape: str, mode: str, last_kept: int
+) -> None:
+    net = net_of(shape, mode, on_lost="skip", durable=durable)
+    read_past_a_hole(net, last_kept)
+    net.publish("p", "B", "b3")
+    net.wait(60)
+    assert net.notified("early") == ["a1", "b1", "b2", "a2", "b3"]
+    told = {
+        0: ["A 1-1", "a2", "B 1-2", "b3"],
+        1: ["a1", "a2", "B 1-2", "b3"],
+        2: ["a1", "b1", "a2", "B 2-2", "b3"],
+    }
+    assert ids_and_gaps(net, "s") == told[last_kept]
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_joins_at_different_places_count_each_for_itself(is_short: bool) -> None:
+    """A is joined before the stretch that is lost, B behind it. A shortened journal keeps both places."""
+    net = net_of("star", on_lost="skip", durable=True)
+    net.change("early", "AB")
+    traffic(net, 1)
+    net.holds_back = lambda source, target, message: (
+        isinstance(message, ReadOrder) or (isinstance(message, Subscribe) and message.topic == "B")
+    )
+    begin(net, "s", "AB", Start())  # asks for B again, when time passes
+    net.publish("p", "A", "a2")
+    net.wait(60)
+    net.hold_back(ReadOrder)
+    net.wait(1_000)
+    net.publish("p", "B", "b2")
+    net.wait(60)
+    net.step(APPLICATION, BROKER, KeepOrder(5, 99))  # what is left begins with b2
+    if is_short:
+        records = net.subscriber("s").compact()
+        assert records is not None
+        assert [each.position for each in records if isinstance(each, Joined)] == [3, 4]
+        net.add("s", Subscriber.resume(net.tree, "s", net.options, records))
+    net.release()
+    for _ in range(3):
+        net.wait(1_000)
+    assert net.notified("early") == ["a1", "b1", "a2", "b2"]
+    assert ids_and_gaps(net, "s") == ["B 1-1", "b2", "A 1-2"]
+
+
+def test_a_subscriber_that_waits_stops_at_what_a_hole_behind_the_joins_has_swallowed() -> None:
+    net = net_of(on_lost="wait")
+    read_past_a_hole(net, last_kept=2)
+    assert ids_and_gaps(net, "s") == ["a1", "b1", "a2"]
+    assert net.all_told("s", Answer) == [Answer("B", 2, "lost", {})]
+    assert "stops at a gap: B 2 will not come (the order log does not have it)" in net.subscriber("s").explain_past()[0]
 
 
 @pytest.mark.parametrize("start", [Start(), Start(after=2, is_place=True), Start(numbers={"A": 2, "B": 1})])

@@ -13,6 +13,10 @@ them. What is missing before the first event of a topic stops nobody who asked f
 treated as a gap of live events: with `on_lost="wait"` the subscriber stops there and tells the application (`Answer`);
 with `"skip"` it reports the gap in its place and goes on.
 
+*A hole behind the joins.* The order log may lose positions while it is read. If they lie behind the join of a topic,
+its events of that stretch may be above its start. Live they would come after later events that were read. So the
+subscriber joins all topics again: the new starts are behind the hole, and what it swallowed is a gap of the past.
+
 A durable subscriber persists the position with each event of the past, and the switch to live events. After a restart
 it tells what comes behind the last of these positions. It reads the order log from there if it knows a number of every
 topic; else from where it began, because events that it skipped count too, and nothing was persisted for them.
@@ -92,6 +96,7 @@ class History(Receiving):
                 reading.told_to,
                 reading.arrived,
                 reading.gone,
+                reading.joined_at,
             )
             for table in tables:
                 table.pop(topic, None)
@@ -106,6 +111,7 @@ class History(Receiving):
         after it was live, if it resumes in the past because that was not acknowledged.
         """
         reading.end = max(reading.end, message.position)
+        reading.joined_at[message.topic] = message.position
         if not reading.is_begun:  # what lies behind the start must be read, even if it begins later
             reading.told = reading.read = min(reading.read, message.position)
         numbers, first = reading.start.numbers, message.start + 1
@@ -140,7 +146,7 @@ class History(Receiving):
         told = skipped | dict(reading.told_to if done is None else done)
         holdings = sorted(self.state.holdings.items())
         joins = [
-            Joined(version, topic, each.start, each.floor, 0, each.acquaintance, reading.end)
+            Joined(version, topic, each.start, each.floor, 0, each.acquaintance, reading.joined_at[topic])
             for topic, each in holdings
         ]
         return [*joins, *(Done(topic, told[topic], start.after) for topic, _ in holdings if told.get(topic))]
@@ -152,6 +158,11 @@ class History(Receiving):
         reading = self.state.reading
         if reading is None or not reading.is_begun:
             return
+        if reading.is_anew_due:  # nothing from behind the hole is told, or persisted, before joining again has begun
+            if self.state.changing is not None:
+                return
+            reading.is_anew_due = False
+            self._rejoin(self.topics, now, effects)
         self._tell(reading, effects)
         self._fetch(reading, effects)
         if reading.runs and reading.runs[0].is_gone:
@@ -168,6 +179,9 @@ class History(Receiving):
             effects.notify.append(caught_up)
             self._go_live(caught_up, effects)
 
+    def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
+        raise NotImplementedError  # subscribing.py
+
     def _is_covered(self, reading: Reading) -> bool:
         """Whether all that lies before the starts of the joins was read."""
         return reading.read >= max(reading.end, reading.told)
@@ -178,6 +192,7 @@ class History(Receiving):
             return  # an answer to an older question
         reading.is_asked, reading.is_moving = False, True
         reading.is_trimmed |= message.after > reading.read
+        reading.is_anew_due |= self._is_behind_joins(reading, message.after)
         position = message.after
         for each in message.ranges:
             holding = self.state.holdings.get(each.topic)
@@ -185,6 +200,13 @@ class History(Receiving):
                 self._take_run(reading, Run(position + 1, each.topic, each.first, each.last))
             position += each.last - each.first + 1
         reading.read = position
+
+    def _is_behind_joins(self, reading: Reading, after: Position) -> bool:
+        """Whether the order log lacks positions up to `after` that lie behind the join of a topic.
+
+        What stood there may be above the topic's start. It would come live, after what is read behind the hole.
+        """
+        return after > max(reading.read, min(reading.joined_at.values(), default=reading.end))
 
     def _take_run(self, reading: Reading, run: Run) -> None:
         topic, known = run.topic, reading.read_to.get(run.topic)

@@ -243,6 +243,8 @@ class Reading(Struct):
     size: int = 0  # numbers that are fetched and not told
     arrived: dict[Topic, dict[Number, Delivered | None]] = field(default_factory=dict)  # None: a void
     gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
+    joined_at: dict[Topic, Position] = field(default_factory=dict)  # how long the order was when each was joined
+    is_anew_due: bool = False  # the order log has a hole behind a join: all topics must be joined again
     begun: set[Topic] = field(default_factory=set)  # something of these was here: what is missing later is lost
     stopped: Gap | None = None  # it does not go on behind this gap: the application must decide
 

@@ -269,6 +269,12 @@ breaks(
     "subscriber",
     _stops_at=gives(False),
 )
+breaks(
+    "no-joining-anew",
+    "who reads the past passes a hole behind its joins",
+    "subscriber",
+    _is_behind_joins=gives(False),
+)
 breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
 breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", compare_broker=gives(None))
 breaks("no-link-comparison", "who comes back is not told what it has sent", "node", _compare_link=gives(None))
