@@ -4,8 +4,11 @@ import pytest
 
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Locate
+from seriatim.protocols.tree.messages import Locate, Move, Reshape
 from seriatim.protocols.tree.seeking import ask_around
+from seriatim.protocols.with_broker import Delivered
+from tests.protocols.tree.net import Net, options_for
+from tests.protocols.tree.shapes import command
 
 TREE = SequencingTree({"n0": None, "n1": "n0", "n2": "n0"}, {"A": "n0"})
 
@@ -36,3 +39,21 @@ def test_if_several_do_not_answer_every_node_has_its_turn(silent: str) -> None:
 
 def test_who_knows_one_node_asks_nobody_about_it() -> None:
     assert whom(SequencingTree.single("A"), "root", 0) == ([], 0)
+
+
+def test_a_subscriber_that_waits_for_a_home_that_answers_still_finds_the_one_that_has_left() -> None:
+    """A 1 cannot be taken before the numbers of B have come, so both homes count as silent, and there is no other
+    node."""
+    net = Net(SequencingTree({"n0": None, "n1": "n0"}, {"A": "n0", "B": "n1"}), options_for(jump_max=3))
+    net.change("s", "AB")
+    net.change("t", "AB")
+    net.hold_back(Delivered, target="s")
+    net.publish("p", "B", "b1", "b2", "b3", "b4", "b5")
+    net.lose()
+    net.publish("p", "A", "a1")
+    net.publish("p", "B", "b6")
+    command(net, "n0", Move("B", "n0"), Reshape("leave", "n1"))
+    net.crash("n1")
+    assert net.notified("s") == []
+    net.wait(300.0)
+    assert net.notified("s") == ["b1", "b2", "b3", "b4", "b5", "a1", "b6"]

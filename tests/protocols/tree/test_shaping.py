@@ -37,7 +37,7 @@ from seriatim.protocols.tree.messages import (
     Welcome,
 )
 from seriatim.protocols.tree.node import newcomer_state
-from seriatim.protocols.with_broker import Begun, Ceded, Delivered
+from seriatim.protocols.with_broker import Begun, Ceded
 from tests.protocols.tree.net import Net, options_for
 from tests.protocols.tree.shapes import (
     LAYOUT,
@@ -222,24 +222,6 @@ def test_a_subscriber_with_a_lease_finds_the_new_home_before_the_lease_is_over()
     net.publish("p", "A", "a1")
     assert net.notified("s") == ["a1"]
     assert "n1" not in net.subscriber("s").state.confirmed
-
-
-def test_a_subscriber_that_waits_for_a_home_that_answers_still_finds_the_one_that_has_left() -> None:
-    """A 1 cannot be taken before the numbers of B have come, so both homes count as silent, and there is no other
-    node."""
-    net = Net(SequencingTree({"n0": None, "n1": "n0"}, {"A": "n0", "B": "n1"}), options_for(jump_max=3))
-    net.change("s", "AB")
-    net.change("t", "AB")
-    net.hold_back(Delivered, target="s")
-    net.publish("p", "B", "b1", "b2", "b3", "b4", "b5")
-    net.lose()
-    net.publish("p", "A", "a1")
-    net.publish("p", "B", "b6")
-    command(net, "n0", Move("B", "n0"), Reshape("leave", "n1"))
-    net.crash("n1")
-    assert net.notified("s") == []
-    net.wait(300.0)
-    assert net.notified("s") == ["b1", "b2", "b3", "b4", "b5", "a1", "b6"]
 
 
 def test_the_last_word_of_a_leaf_may_be_repeated() -> None:
