@@ -118,7 +118,9 @@ async def test_two_that_start_together_are_told_which_one_it_is(
         buses = [bus_of(journals=tmp_path / name) for name in ("one", "two")]
         both = [each.subscribe("a", durable="d") for each in [await each.__aenter__() for each in buses]]
         results = await asyncio.gather(*(each.__aenter__() for each in both), return_exceptions=True)
-        [refused] = [each for each in results if isinstance(each, BaseException)]
+        errors = [each for each in results if isinstance(each, BaseException)]
+        assert len(errors) == 1, results
+        refused = errors[0]
         assert isinstance(refused, Fenced | Taken), refused
         assert "process" in str(refused) and "durable subscription 'd'" in str(refused)
         [winner] = [each for each in both if each._state == "open"]
