@@ -41,7 +41,7 @@ from seriatim.server.layout import Layout, in_force, of_config
 @click.option(
     "--heal",
     is_flag=True,
-    help="A node that has lost its journal goes on as a new one; its live subscribers begin again, with a gap.",
+    help="A node that has lost its journal goes on without it. What was under way through it is a gap then.",
 )
 @click.option(
     "--admin", metavar="HOST:PORT", help="Listen here for /health, /ready, /live, /metrics, /status and /explain."

@@ -58,7 +58,7 @@ def test_random_worlds_meet_every_mode_and_fault() -> None:
         }
         kinds |= {transition.kind for transition in walked.way}
     assert len(modes) == 10
-    assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "age", "double"}
+    assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "age", "double", "forget"}
 
 
 def test_a_world_does_not_depend_on_the_order_of_hashes() -> None:

@@ -20,6 +20,7 @@ from seriatim.model import InputError, JournalError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
+from seriatim.protocols.tree.confirming import Heard, Resumed
 from seriatim.protocols.tree.messages import Input
 from seriatim.protocols.tree.node import SequencerNodeState, newcomer_state
 from seriatim.protocols.tree.options import TreeOrder
@@ -73,7 +74,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
 UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
 
-JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver)
+JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver | Resumed | Heard)
 
 
 def found(tree: SequencingTree, node: Node, options: TreeOptions, *, is_newcomer: bool = False) -> Founded:
@@ -98,6 +99,12 @@ def without_journal(
     return Rebuilt(machine, 0.0, now, now)
 
 
+def healed(tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> Rebuilt[SequencerNode, Founded]:
+    """A node of several that has lost its journal: it has the others begin a new era. Its own epoch is later."""
+    now = found(tree, node, options)
+    return Rebuilt(SequencerNode.heal(tree, node, options, epoch + UNSTAMPED_EPOCHS), 0.0, now, now)
+
+
 def rebuild(
     tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered, *, is_newcomer: bool = False
 ) -> Rebuilt[SequencerNode, Founded]:
@@ -110,13 +117,17 @@ def rebuild(
     if then is None:
         now = found(tree, node, options, is_newcomer=is_newcomer)
         return Rebuilt(SequencerNode(tree, node, options, _beginning(now, options)), 0.0, now, now)
+    healed = max((index for index, record in enumerate(records) if isinstance(record, Resumed)), default=-1)
+    if healed >= 0:  # the operator has said that nothing before it counts
+        then = next((each for each in reversed(records[:healed]) if isinstance(each, Founded)), then)
+        state, records = None, records[healed:]
     last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
     tree = where_it_began(last, tree)
     now = found(tree, node, options, is_newcomer=last.is_newcomer)
     _check_promises(last, now)
     if state is None:
         state = _beginning(last, options)
-    steps: list[Stepped[Input] | TookOver] = []
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard] = []
     for record in records:
         if isinstance(record, Founded):
             if steps:
@@ -161,7 +172,10 @@ def differences(configured: SequencingTree, current: SequencingTree) -> dict[Top
 
 
 def _replayed(
-    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
+    founded: Founded,
+    options: TreeOptions,
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard],
+    state: SequencerNodeState | None,
 ) -> SequencerNode:
     """Replay these records with the options of their time.
 

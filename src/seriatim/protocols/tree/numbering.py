@@ -106,6 +106,8 @@ class Numbering(SequencerCore):
 
         Not yet if somebody joins who must know how long the log is: the topic does not leave before.
         """
+        if self.state.healing.is_frozen:
+            return True
         if not self._is_restless:
             return False
         leaving = self.state.moving.leaving.get(topic)
@@ -123,6 +125,7 @@ class Numbering(SequencerCore):
         ranges[range_.first] = range_
         if self._firsts and (firsts := self._firsts.get(topic)) is not None:
             firsts.append(range_.first)
+        base = self._base(topic, home) if home.era != self.state.healing.era else {}
         regroupings = self.state.regroupings
         regrouping = regroupings.pop(topic, None) if regroupings else None
         if regrouping is not None:
@@ -137,17 +140,19 @@ class Numbering(SequencerCore):
             couple, uncouple, once = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
             stages = self._stages(topic, top)
             numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
-            message = Pass(*numbers, top, {}, couple, uncouple, once, stages, moves=moves, former=former)
+            range_.is_told = bool(stages)
+            message = Pass(*numbers, top, base, couple, uncouple, once, stages, moves=moves, former=former)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
         elif not home.top:
-            entries = self._passages.collect(topic)
+            entries = {**base, **self._passages.collect(topic)}
             self._passages.raise_to(topic, range_.last)
             self._finish(topic, range_, entries, now, effects)
         else:
             stages, moves = self._stages(topic, home.top), self.tree.moves.number
-            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=stages, moves=moves)
+            range_.is_told = bool(stages)
+            message = Pass(topic, range_.first, range_.last, home.top, base, stages=stages, moves=moves)
             self._on_pass(self.node, message, now, effects)
 
     def _on_pass(self, source: Address, message: Pass, now: float, effects: Effects) -> None:
@@ -185,7 +190,8 @@ class Numbering(SequencerCore):
         if not (final and self._is_home(message.topic)):
             numbers, epoch = (message.topic, message.first, message.last), self.state.epoch
             position = self._passing_at if final else 0
-            staged = Staged(*numbers, entries, self.node, epoch, final, position, message.moves)
+            era = self.state.healing.era
+            staged = Staged(*numbers, entries, self.node, epoch, final, position, message.moves, era)
             effects.send.append((BROKER, staged))
 
     def _collect(self, message: Pass) -> Entries:
@@ -214,12 +220,21 @@ class Numbering(SequencerCore):
 
     def _finish(self, topic: Topic, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
         range_.entries = entries
+        self._remember_named(entries)
         if range_.publisher:
             effects.send.append((range_.publisher, self._granted(topic, range_, entries)))
             range_.due = due = now + self.options.lease_ms
             self._leases.append((due, topic, range_.first))
         else:
             self._chase(topic, range_, now, effects)
+
+    def _remember_named(self, entries: Entries) -> None:
+        """Somebody waits for these numbers: they are not issued anew if a node loses its journal (healing.py)."""
+        if self._has_neighbours and self.options.mode == "log":
+            named = self.state.named
+            for topic, number in entries.items():
+                if number > named.get(topic, 0):
+                    named[topic] = number
 
     def _granted(self, topic: Topic, range_: Range, entries: Entries) -> Granted:
         epoch, first, last = self.state.epoch, range_.first, range_.last
@@ -238,7 +253,8 @@ class Numbering(SequencerCore):
         assert range_.entries is not None, "only finished ranges are chased"
         if not range_.publisher:
             numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
-            stamped = Stamped(*numbers, range_.entries, self.state.epoch, range_.position, moves)
+            era, is_lost = self.state.healing.era, range_.is_lost
+            stamped = Stamped(*numbers, range_.entries, self.state.epoch, range_.position, moves, era, is_lost)
             effects.send.append((BROKER, stamped))
         else:
             # From the last one down, while the publisher writes from the first one up: what it loses is the end of
@@ -365,15 +381,22 @@ class Numbering(SequencerCore):
             state = "coming"
         else:
             state = "published"
-        answer = Answer(topic, number, state, found or {}, self.state.epoch)  # type: ignore[arg-type]
+        era = self.state.healing.era
+        answer = Answer(topic, number, state, found or {}, self.state.epoch, era)  # type: ignore[arg-type]
         effects.send.append((source, answer))
 
     def _void_of(self, message: Inquire) -> Entries | None:
         """The entries of a number that is a void: for everybody, or for one who cannot believe what came under it."""
         entries = self.state.voids.get(message.topic, {}).get(message.number)
+        if message.is_mine and self._is_number_lost(message.topic, message.number):
+            return {}
         if entries is None and message.rejected:
             entries = self.state.disputed.get(message.topic, {}).get(message.number)
         return entries
+
+    def _is_number_lost(self, topic: Topic, number: Number) -> bool:
+        lost = self.state.healing.numbers_lost.get(topic, ())
+        return any(first <= number <= last for first, last in lost)
 
     def _settle_due(self, now: float, effects: Effects) -> None:
         for queue in (self._leases, self._retries):
