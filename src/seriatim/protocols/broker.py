@@ -254,6 +254,7 @@ class Broker(Machine):
         named: dict[Topic, Number] = {}
         holes: dict[Topic, list[tuple[Number, Number]]] = {}
         lost: dict[Topic, list[tuple[Number, Number]]] = {}
+        ahead: dict[Topic, Number | None] = {}
         for topic, state in sorted(self.state.topics.items()):
             known = 0
             for stamp in state.stamps:
@@ -264,10 +265,11 @@ class Broker(Machine):
                 known = stamp.last
                 if stamp.is_lost:
                     lost.setdefault(topic, []).append((stamp.first, stamp.last))
+                ahead[topic] = max(stamp.ahead, ahead.get(topic, 0) or 0) if stamp.ahead else None
         placed = {each.topic: each.last for each in self.state.order.ranges} if message.orders else {}
         topics = sorted(self.state.topics.items())
         kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in topics}
-        return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost)
+        return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost, ahead=ahead)
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:
         """Whether a later life of this node has begun. The earlier one is told."""
@@ -292,6 +294,8 @@ class Broker(Machine):
             raise RemoteError(
                 f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
             )
+        if state.stamps and message.first > state.stamps[-1].last + 1:
+            return  # it waits for the one before it; homes repeat what is not kept
         index = bisect_left(state.stamps, message.first, key=_last)
         known = state.stamps[index] if index < len(state.stamps) else None
         if known is None or message.last < known.first:
@@ -320,8 +324,7 @@ class Broker(Machine):
             attendance.pop(source, None)
 
     def _follow(self, source: Address, message: say.Follow, effects: Effects) -> None:
-        """Answered also if there is no stamp yet. A stamp with a hole before it counts: what is missing has its place,
-        because a home issues ranges in the order of their numbers."""
+        """Answered also if there is no stamp yet."""
         state = self._topic(message.topic)
         _add(state.followers, source)
         last, era = (state.stamps[-1].last, state.stamps[-1].era) if state.stamps else (0, 0)

@@ -211,7 +211,8 @@ class Begun(Struct, frozen=True, tag=True):
 
     To a node that `heals`: `kept`, how far the stamps of each topic go that has a log, whoever gave them; `holes`, what
     lacks a stamp before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in
-    the order log, if it is the root; `lost`, what stamps say is lost.
+    the order log, if it is the root; `lost`, what stamps say is lost; `ahead`, how far stages may have been told, None:
+    the latest stamp does not say.
     """
 
     epoch: int
@@ -224,6 +225,7 @@ class Begun(Struct, frozen=True, tag=True):
     holes: dict[Topic, list[tuple[Number, Number]]] = {}
     placed: dict[Topic, Number] = {}
     lost: dict[Topic, list[tuple[Number, Number]]] = {}
+    ahead: dict[Topic, Number | None] = {}
 
 
 class Cede(Struct, frozen=True, tag=True):
@@ -252,7 +254,8 @@ class Stamped(Struct, frozen=True, tag=True):
     more: the broker had kept all of its stamps (`Kept`) before the topic was handed over.
 
     `era`: how often a node of the tree was healed before the range was issued. `is_lost`: these numbers were lost in
-    the healed node; nobody is notified of them any more.
+    the healed node; nobody is notified of them any more. `ahead`: stages are not told of later numbers than this, or
+    than an earlier stamp says, before the broker keeps a stamp that says so; 0: it does not say.
     """
 
     topic: Topic
@@ -264,6 +267,7 @@ class Stamped(Struct, frozen=True, tag=True):
     moves: int = 0
     era: int = 0
     is_lost: bool = False
+    ahead: Number = 0
 
 
 class Staged(Struct, frozen=True, tag=True):

@@ -23,12 +23,15 @@ def with_details(reader: NatsReader, node: Node, begun: Begun, topics: Iterable[
     names.know(topics)
     ranges: dict[Topic, list[tuple[Number, Number]]] = {}
     lost: dict[Topic, list[tuple[Number, Number]]] = {}
+    says, furthest = dict[Topic, tuple[Number, Number]](), dict[Topic, Number]()  # of stages: the latest, and any
     for stream in catalogue.of("stamps"):
         for messages in reader.read(stream, stream.first, stream.next - 1):
             for subject, body in zip(messages.subjects, messages.bodies, strict=True):
                 topic = unescape(subject.decode("utf-8", "replace").rpartition(".")[2])
                 for stamp in reader.stamps(body, topic, names) if topic != BEGUN else ():
                     ranges.setdefault(topic, []).append((stamp.first, stamp.last))
+                    says[topic] = max(says.get(topic, (0, 0)), (stamp.last, stamp.ahead))
+                    furthest[topic] = max(furthest.get(topic, 0), stamp.ahead)
                     if stamp.is_lost:
                         lost.setdefault(topic, []).append((stamp.first, stamp.last))
                     if stream.holds == node:
@@ -45,7 +48,8 @@ def with_details(reader: NatsReader, node: Node, begun: Begun, topics: Iterable[
         kept[topic] = max(last for _, last in found)
         if missing := _between(sorted(found)):
             holes[topic] = missing
-    return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost)
+    ahead = {topic: furthest[topic] if latest else None for topic, (_, latest) in says.items()}
+    return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost, ahead=ahead)
 
 
 def _between(ranges: list[tuple[Number, Number]]) -> list[tuple[Number, Number]]:

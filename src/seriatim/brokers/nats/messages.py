@@ -99,6 +99,7 @@ class StampRow(Struct, array_like=True, frozen=True, omit_defaults=True):
     moves: _Epoch = 0
     era: _Epoch = 0
     is_lost: bool = False
+    ahead: _Position = 0
 
 
 class StampRange(Struct, array_like=True, frozen=True):
@@ -132,6 +133,7 @@ def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
                 each.moves,
                 each.era,
                 each.is_lost,
+                each.ahead,
             )
             for each in stamps
         ]
@@ -158,6 +160,7 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
             row.moves,
             row.era,
             row.is_lost,
+            row.ahead,
         )
         for row in rows
     ]

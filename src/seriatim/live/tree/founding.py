@@ -11,6 +11,7 @@ came later was told by its neighbour how the tree began. The order may become st
 topics that one subscription holds together are coupled from that record on. It may not become weaker.
 """
 
+import sys
 from collections.abc import Iterable
 
 from msgspec import Struct, structs
@@ -28,7 +29,7 @@ from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "full_stamps")
-REPLAYED = (*PROMISED, "order", "order_log", "lease_ms", "ticket_count_max", "open_tickets_max")
+REPLAYED = (*PROMISED, "order", "order_log", "lease_ms", "ticket_count_max", "open_tickets_max", "stages_ahead")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
@@ -63,6 +64,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         values["order"] = self.order
         values["own_order"] = options.own_order and self.order == "global"  # nothing to replay; refused when pairwise
         values.setdefault("order_log", False)  # earlier versions had none
+        values.setdefault("stages_ahead", sys.maxsize)  # and told stages of everything
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(

@@ -1,21 +1,22 @@
 """A node that has lost its journal comes back: a new era begins in the whole tree, and nothing in it needs the old one.
 
 The lost node begins blank. What climbs to it is dropped, so whatever it had not finished, or had not passed on, stays
-unfinished at its home. It asks, up to the root, to be healed. The root sweeps the tree three times, down and back:
+unfinished at its home. It asks, up to the root, to be healed. The root sweeps the tree four times, down and back:
 
-1. *Drain.* Homes issue no more; who asks for something is not answered, and asks again. The answers climb behind
+1. *Call.* Is everybody there? Until all have answered, those that have their journals work on as before.
+2. *Drain.* Homes issue no more; who asks for something is not answered, and asks again. The answers climb behind
    everything that was issued.
-2. *Barrier.* The way down is behind every finished stamp on its way back. So what a home has unfinished now was lost.
+3. *Barrier.* The way down is behind every finished stamp on its way back. So what a home has unfinished now was lost.
    The answers bring how far each topic is *known*: finished, told in stages, named by a finished stamp or a floor, or
    in the order log. Beyond that nobody has seen or waits for a number.
-3. *Go on.* Every node learns the counts of all topics and forgets what it knew of passages. A home has its unfinished
+4. *Go on.* Every node learns the counts of all topics and forgets what it knew of passages. A home has its unfinished
    numbers up to the count stamped as lost: nobody is notified of them. Those beyond are issued anew. The first stamp of
    each topic names the counts of those it is coupled with; with pairwise order, of all others.
 
 So everything before the barrier comes before everything behind it, for everybody who sees both. Couplings to close,
 topics that were left, and what was collected where need not be known any more.
 
-*Who holds what* at the lost node: what others know comes with the third sweep. Stamps tell their era. A subscriber that
+*Who holds what* at the lost node: what others know comes with the last sweep. Stamps tell their era. A subscriber that
 sees a later one than it was known in asks its home, and is notified of nothing before the answer. If the home knew it
 when the era began, it goes on; else it joins anew, with a gap.
 
@@ -36,7 +37,7 @@ from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.with_broker import Grown
 
-DRAIN, BARRIER, GO_ON = 1, 2, 3
+CALL, DRAIN, BARRIER, GO_ON = 1, 2, 3, 4
 
 
 class Healing(Moving, Ordering):
@@ -72,7 +73,7 @@ class Healing(Moving, Ordering):
         super()._on_grown(source, message, now, effects)
 
     def _on_switch(self, source: Address, message: say.Switch, now: float, effects: Effects) -> None:
-        if not self.state.healing.is_blank:  # else the map comes with the second sweep
+        if not self.state.healing.is_blank:  # else the map comes with the third sweep
             super()._on_switch(source, message, now, effects)
 
     def _is_passed_over(self, body: say.Body) -> bool:
@@ -99,23 +100,28 @@ class Healing(Moving, Ordering):
         return bool(self.tree.moves.shape or moving.founding or (move is not None and move.change is not None))
 
     def _begin_round(self, number: int, now: float, effects: Effects) -> None:
-        moving = self.state.moving
+        self._on_heal(self.node, say.Heal(number, CALL, dict(self.state.healing.asking)), now, effects)
+
+    def _drain(self, now: float, effects: Effects) -> None:
+        healing, moving = self.state.healing, self.state.moving
         move = moving.move
         if move is not None and not move.is_switching:
             moving.move = None
             reason = "a node has lost its journal; ask again when it is healed"
             effects.notify.append(say.MoveEnded(move.topic, move.to, move.number, reason))
-        self._on_heal(self.node, say.Heal(number, DRAIN, dict(self.state.healing.asking)), now, effects)
+        self._on_heal(self.node, say.Heal(healing.round, DRAIN, healing.lost), now, effects)
 
     def _next_phase(self, now: float, effects: Effects) -> None:
         healing = self.state.healing
         report, number, lost = healing.report, healing.round, healing.lost
-        if healing.phase == DRAIN:
+        if healing.phase == CALL:
             if lost.keys() >= self.tree.parents.keys():
                 return  # nobody is left who knows where topics live and who holds them
             if report.latest >= number:
                 self._begin_round(report.latest + 1, now, effects)
                 return
+            self._drain(now, effects)
+        elif healing.phase == DRAIN:
             self._on_heal(self.node, self._map(report, lost), now, effects)
         elif healing.phase == BARRIER:
             counts = self._counts(report)
@@ -160,14 +166,17 @@ class Healing(Moving, Ordering):
         healing = self.state.healing
         latest = max(healing.era, healing.round)
         if healing.is_blank and message.lost.get(self.node) != healing.life:
-            if message.phase == DRAIN and self._parent is not None:  # the question may have been lost on its way
+            if message.phase == CALL and self._parent is not None:  # the question may have been lost on its way
                 effects.send.append((self._parent, say.AskToHeal(self.node, self.state.healing.life)))
             return
         children = {node for node, parent in self.tree.parents.items() if parent == self.node}
         effects.send.extend((child, message) for child in sorted(children))
         healing.round, healing.phase, healing.lost, healing.waits = message.round, message.phase, message.lost, children
-        if message.phase == DRAIN:
-            healing.report = self._moves_known(message, latest)
+        if message.phase == CALL:
+            healing.report = say.Healed(message.round, CALL, latest)
+        elif message.phase == DRAIN:
+            healing.is_drained = True
+            healing.report = self._moves_known(message)
         elif message.phase == BARRIER:
             self._take_map(message, now, effects)
             healing.report = self._known(message, now, effects)
@@ -216,17 +225,17 @@ class Healing(Moving, Ordering):
         if healing.phase == GO_ON:
             healing.phase = 0
 
-    # ── 1: drain ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── 2: drain ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _moves_known(self, message: say.Heal, latest: int) -> say.Healed:
+    def _moves_known(self, message: say.Heal) -> say.Healed:
         moves, moving = self.state.moves, self.state.moving
         under_way = [(topic, leaving.move) for topic, leaving in moving.leaving.items()]
         under_way += [(topic, arriving.move) for topic, arriving in moving.arriving.items()]
         granted = max([moves.number, moving.granted, moving.cancelled, *(move for _, move in under_way)])
         topics = frozenset(topic for topic, move in under_way if move > moves.number)
-        return say.Healed(message.round, DRAIN, latest, moves.number, dict(moves.places), granted, topics)
+        return say.Healed(message.round, DRAIN, 0, moves.number, dict(moves.places), granted, topics)
 
-    # ── 2: barrier ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── 3: barrier ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_map(self, message: say.Heal, now: float, effects: Effects) -> None:
         """Where topics live. A move that somebody knows of took place; another one that is under way did not."""
@@ -302,13 +311,20 @@ class Healing(Moving, Ordering):
             return True
         if not healing.unmeasured <= healing.lengths.keys():
             return False
-        lengths = {topic: healing.lengths[topic] for topic in healing.unmeasured}
+        lengths = {topic: min(healing.lengths[topic], self._told_to(topic)) for topic in healing.unmeasured}
         counts = dict(healing.report.counts)
         _raise(counts, lengths)
         healing.report = structs.replace(healing.report, counts=counts)
         return True
 
-    # ── 3: go on ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def _told_to(self, topic: Topic) -> Number:
+        """How far the former life may have told stages of a topic, as its stamps say."""
+        found = self.state.healing.found
+        assert found is not None, "a blank node has been told"
+        ahead = found.ahead.get(topic, 0)
+        return max(ahead, self.options.stages_ahead) if ahead is not None else self.state.healing.lengths[topic]
+
+    # ── 4: go on ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin_era(self, message: say.Heal, now: float, effects: Effects) -> None:
         """Every topic begins with these counts, and nothing that was collected before them counts."""
@@ -333,7 +349,7 @@ class Healing(Moving, Ordering):
         for topic in sorted(state.couplings.together):
             if self._is_home(topic) and (group := self._couplings.group(topic)):
                 state.regroupings[topic] = Regrouping(couple=group)
-        healing.is_blank, healing.found, healing.phase = False, None, GO_ON
+        healing.is_blank, healing.is_drained, healing.found, healing.phase = False, False, None, GO_ON
         self._restart_joins(now, effects)
         for topic in filter(self._is_home, sorted(state.homes)):
             self._look_at_log(topic, now, effects)
@@ -378,6 +394,7 @@ class Healing(Moving, Ordering):
             self.state.ranges.setdefault(topic, {})[first] = range_
             healing.numbers_lost.setdefault(topic, []).append((first, last))
             self._finish(topic, range_, {}, now, effects)
+        self._firsts.pop(topic, None)
         if topic in self.state.ranges and not self.state.ranges[topic]:
             del self.state.ranges[topic]
         home.issued = count
@@ -424,7 +441,7 @@ class Healing(Moving, Ordering):
             return []
         if healing.lost.keys() >= self.tree.parents.keys():
             return ["all nodes have lost their journals: start anew, or restore a backup of everything"]
-        step = {DRAIN: "what was issued", BARRIER: "the counts of all topics", GO_ON: "all to go on"}[healing.phase]
+        step = {CALL: "all nodes", DRAIN: "what was issued", BARRIER: "the counts of all topics", GO_ON: "all to go on"}[healing.phase]
         return [f"healing {', '.join(sorted(healing.lost))}: waits for {step} ({', '.join(sorted(healing.waits))})"]
 
 

@@ -23,8 +23,8 @@ class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     """A node to itself, before anything else: it has lost its journal, and this is what the broker keeps of it.
 
     `stamped`: how far the stamps of each topic go, whoever gave them; 0: it has a log. `holes`: numbers without one
-    before that. `named`: how far the entries of its own stamps go. `lost`: what was lost earlier, as stamps say. At the
-    root, `ordered` and `placed`: how far the order log goes.
+    before that. `named`: how far the entries of its own stamps go. `lost`: what was lost earlier, as stamps say.
+    `ahead`: how far stages may have been told, if there are stamps; None: the latest does not say. At the root, `ordered` and `placed`: how far the order log goes.
     """
 
     stamped: dict[Topic, Number] = {}
@@ -33,6 +33,7 @@ class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
     ordered: Position = 0
     placed: dict[Topic, Number] = {}
     lost: dict[Topic, list[tuple[Number, Number]]] = {}
+    ahead: dict[Topic, Number | None] = {}
 
 
 class AskToHeal(Struct, frozen=True, tag=True):
@@ -48,9 +49,10 @@ class AskToHeal(Struct, frozen=True, tag=True):
 class Heal(Struct, frozen=True, tag=True, omit_defaults=True):
     """Parent → child, down to all nodes: one sweep of a round. Answered when all below have answered.
 
-    1. Issue nothing more, and say what you know of moves.
-    2. This is the map. Whatever of yours is unfinished now was lost. Say how far numbers are that somebody may know of.
-    3. These are the counts of all topics. What is issued from now on comes after them.
+    1. Are you there?
+    2. Issue nothing more, and say what you know of moves.
+    3. This is the map. Whatever of yours is unfinished now was lost. Say how far numbers are that somebody may know of.
+    4. These are the counts of all topics. What is issued from now on comes after them.
 
     `lost`: the nodes that have lost their journals, and the epochs of their present lives. A blank node takes nothing
     that does not name its own: it may be from an earlier round. `holders`: who holds topics of theirs.

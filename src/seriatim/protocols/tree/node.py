@@ -127,7 +127,7 @@ class SequencerNode(ConfirmedNode):
         self.epoch = epoch
 
     def _begin_healing(self, kept: Begun, now: float) -> Effects:
-        lost = JournalLost(kept.kept, kept.named, kept.holes, kept.ordered, kept.placed, kept.lost)
+        lost = JournalLost(kept.kept, kept.named, kept.holes, kept.ordered, kept.placed, kept.lost, kept.ahead)
         return self._wish(self._framed(self.inner.step(self.inner.node, lost, now), now))
 
     def confirm_all(self, patience_ms: float | None, *, with_broker: bool = True) -> None:

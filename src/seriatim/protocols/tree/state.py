@@ -144,6 +144,7 @@ class HealingState(Struct, array_like=True, omit_defaults=True):
     life: int = 0  # the epoch in which that was noticed
     round: int = 0
     phase: int = 0  # 0: no round is under way
+    is_drained: bool = False  # nothing is issued, and nobody is answered, before an era begins
     lost: dict[Node, int] = field(default_factory=dict)
     waits: set[Node] = field(default_factory=set)  # those below that have not answered
     report: Healed = Healed(0, 0)  # what the others said, and what is known here
@@ -155,7 +156,7 @@ class HealingState(Struct, array_like=True, omit_defaults=True):
     @property
     def is_frozen(self) -> bool:
         """Whether nothing is issued and nobody is answered."""
-        return self.is_blank or self.phase in (1, 2)
+        return self.is_blank or self.is_drained
 
 
 class SequencerState(Struct, array_like=True):

@@ -341,14 +341,24 @@ class Subscribing(History):
             self._rejoin(self.topics, now, effects)
 
     def _is_still_known(self, topic: Topic, holding: Holding, message: say.Refreshed, now: float) -> bool:
+        if holding.acquaintance == message.acquaintance and holding.home in ("", message.node) and message.acquaintance:
+            return True
+        if self._waits_for_floor(topic, holding):
+            return False
         if topic in message.inherited:
             return True
         if holding.home not in ("", message.node) or not message.acquaintance:
             return False
-        if holding.acquaintance == message.acquaintance:
-            return True
         era = known_since(message.acquaintance)  # later than ours: others have told the home of us
         return era > holding.era and not self._lapsed(now)
+
+    def _waits_for_floor(self, topic: Topic, holding: Holding) -> bool:
+        """Whether its first event waits for numbers that nobody but the home had named: it may have lost its journal,
+        and they may have been issued anew, behind that event."""
+        lanes = self.state.lanes
+        if lanes[topic].done > holding.start:
+            return False
+        return any(other in lanes and number > lanes[other].done for other, number in holding.floor.items())
 
     def _on_refreshed(self, message: say.Refreshed, now: float, effects: Effects) -> None:
         if self.state.doubts:

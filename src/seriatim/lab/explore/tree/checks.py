@@ -102,18 +102,14 @@ class TreeChecks(OrderChecks):
         return found
 
     def _lost_in_vain(self, world: Stopped) -> list[Violation]:
-        """What a publisher was told to have its place is not lost with a journal.
-
-        Except behind a hole: a later number of the topic was stamped first, and then those before it count as placed.
-        """
+        """What a publisher was told to have its place is not lost with a journal."""
         lost: dict[Topic, list[tuple[Number, Number]]] = {}
         for address in world.addresses:
             machine = world.machine(address)
             for topic, kept in machine.state.topics.items() if isinstance(machine, Broker) else ():
-                for stamp in kept.stamps:
-                    is_hole = any(each.first > stamp.last and each.era < stamp.era for each in kept.stamps)
-                    if stamp.is_lost and not is_hole:
-                        lost.setdefault(topic, []).append((stamp.first, stamp.last))
+                stretches = [(stamp.first, stamp.last) for stamp in kept.stamps if stamp.is_lost]
+                if stretches:
+                    lost[topic] = stretches
         return [
             Violation("loss", f"{address} was told that {each.topic} {each.number} has its place, and it was lost")
             for address in world.addresses

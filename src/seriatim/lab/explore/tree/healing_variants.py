@@ -25,16 +25,16 @@ def wait_not(self: Sequencer, topic: Topic) -> bool:
     """Homes issue on while the tree is swept."""
     if self.state.healing.is_blank:
         return True
-    phase, self.state.healing.phase = self.state.healing.phase, 0
+    drained, self.state.healing.is_drained = self.state.healing.is_drained, False
     rests = Sequencer._rests(self, topic)
-    self.state.healing.phase = phase
+    self.state.healing.is_drained = drained
     return rests
 
 
-def know_at_once(self: Sequencer, message: Heal, latest: int) -> Any:
-    """The answer to the first sweep already counts: finished stamps may still be on their way back."""
+def know_at_once(self: Sequencer, message: Heal) -> Any:
+    """The answer to the second sweep already counts: finished stamps may still be on their way back."""
     self._known_early = Sequencer._known(self, message, 0.0, Effects())  # type: ignore[attr-defined]
-    return Sequencer._moves_known(self, message, latest)
+    return Sequencer._moves_known(self, message)
 
 
 def known_early(self: Sequencer, message: Heal, now: float, effects: Effects) -> Any:

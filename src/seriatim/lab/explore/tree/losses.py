@@ -3,6 +3,8 @@
 from dataclasses import replace
 from random import Random
 
+from msgspec import structs
+
 from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.tree.cast import TreeWorld
 from seriatim.lab.explore.tree.random_worlds import random_world
@@ -28,7 +30,8 @@ def random_loss(random: Random, name: str) -> TreeWorld:
         node = random.choice(nodes)
         known = budgets.get(node, Budget(ticks=TICKS_MAX))
         budgets[node] = replace(known, losses_of_journal=known.losses_of_journal + 1)
-    return replace(world, budgets=budgets)
+    options = structs.replace(world.options, stages_ahead=random.choice([0, 1, 1, 2, 4, 256]))
+    return replace(world, budgets=budgets, options=options)
 
 
 def _is_reshaped(world: TreeWorld) -> bool:
