@@ -379,6 +379,7 @@ class Healing(Moving, Ordering):
     def _lose(self, topic: Topic, home: Home, count: Number, now: float, effects: Effects) -> None:
         """Numbers up to the count that are not finished were lost. Those beyond were not issued at all."""
         healing, found = self.state.healing, self.state.healing.found
+        home.issued = count
         ranges = self.state.ranges.get(topic, {})
         self._firsts.pop(topic, None)
         lost = [(range_.first, range_.last) for range_ in ranges.values() if range_.entries is None]
@@ -397,7 +398,6 @@ class Healing(Moving, Ordering):
         self._firsts.pop(topic, None)
         if topic in self.state.ranges and not self.state.ranges[topic]:
             del self.state.ranges[topic]
-        home.issued = count
 
     def _restart_joins(self, now: float, effects: Effects) -> None:
         """What joins wait for may have been lost on its way."""

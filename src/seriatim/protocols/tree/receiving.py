@@ -228,8 +228,12 @@ class Receiving:
         if first > message.last:
             return
         for number in _between(holding.unstamped, first, message.last):
-            del holding.unstamped[number]
-            self._unstamped -= 1
+            arrived = holding.unstamped.pop(number)
+            if arrived.last > message.last:  # voids, also of numbers beyond
+                rest = message.last + 1
+                holding.unstamped[rest] = Arrived(Delivered(topic, rest, None, None), arrived.since, arrived.last)
+            else:
+                self._unstamped -= 1
         staged = min(message.last, holding.stamped_to)
         if first <= staged:  # it was told in stages, and is not done
             holding.lost.append((first, staged))

@@ -19,9 +19,10 @@ def random_loss(random: Random, name: str) -> TreeWorld:
     Not where a node starts from an older copy: of two nodes that know too little, neither can tell the other. Nor where
     nodes join or leave: such a tree is not healed.
     """
-    world = random_world(random, name)
+    world, attempt = random_world(random, name), 1
     while world.options.mode != "log" or len(world.tree.parents) == 1 or _is_reshaped(world):
-        world = random_world(random, name)
+        attempt += 1
+        world = replace(random_world(random, f"{name}, {attempt}"), name=name)  # some of it is drawn by name
     budgets = {
         address: replace(each, copies=0, ticks=min(each.ticks, TICKS_MAX)) for address, each in world.budgets.items()
     }
