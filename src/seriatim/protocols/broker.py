@@ -294,8 +294,6 @@ class Broker(Machine):
             raise RemoteError(
                 f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
             )
-        if state.stamps and message.first > state.stamps[-1].last + 1:
-            return  # it waits for the one before it; homes repeat what is not kept
         index = bisect_left(state.stamps, message.first, key=_last)
         known = state.stamps[index] if index < len(state.stamps) else None
         if known is None or message.last < known.first:

@@ -79,6 +79,26 @@ HEALING_STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         ),
         {"contradiction"},
     ),
+    "no-ahead": (
+        story(
+            {"p": events("p", "A A A"), "q": events("q", "B B")},
+            STAGES,
+            BELOW,
+            setup={"x": "A B", "y": "A B", "z": "A C"},
+            budgets={"n1": Budget(losses=9, ticks=9), "n2": LOST},
+        ),
+        {"contradiction", "inversion"},
+    ),
+    "no-stamps-in-order": (
+        story(
+            {"p": events("p", "A A A"), "z": [change(remove="B")]},
+            TreeOptions(mode="log", confirm="placed"),
+            PAIR,
+            setup={"z": "A B", "y": "A"},
+            budgets={"n2": LOST},
+        ),
+        {"loss"},
+    ),
     "no-doubt": (UNKNOWN, {"inversion"}),
     "no-break": (UNKNOWN, {"inversion"}),
     "no-blank": (

@@ -1,4 +1,4 @@
-"""What random walks hardly meet: a node loses its journal just after it has answered a join, and before others know why.
+"""What random walks hardly meet: a node loses its journal after it has answered a join, before others know why.
 
 The floor of the join then names numbers that nobody else has heard of, so they are issued anew.
 """

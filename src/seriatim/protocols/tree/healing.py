@@ -441,7 +441,12 @@ class Healing(Moving, Ordering):
             return []
         if healing.lost.keys() >= self.tree.parents.keys():
             return ["all nodes have lost their journals: start anew, or restore a backup of everything"]
-        step = {CALL: "all nodes", DRAIN: "what was issued", BARRIER: "the counts of all topics", GO_ON: "all to go on"}[healing.phase]
+        step = {
+            CALL: "all nodes",
+            DRAIN: "what was issued",
+            BARRIER: "the counts of all topics",
+            GO_ON: "all to go on",
+        }[healing.phase]
         return [f"healing {', '.join(sorted(healing.lost))}: waits for {step} ({', '.join(sorted(healing.waits))})"]
 
 

@@ -24,7 +24,8 @@ class JournalLost(Struct, frozen=True, tag=True, omit_defaults=True):
 
     `stamped`: how far the stamps of each topic go, whoever gave them; 0: it has a log. `holes`: numbers without one
     before that. `named`: how far the entries of its own stamps go. `lost`: what was lost earlier, as stamps say.
-    `ahead`: how far stages may have been told, if there are stamps; None: the latest does not say. At the root, `ordered` and `placed`: how far the order log goes.
+    `ahead`: how far stages may have been told, if there are stamps; None: the latest does not say. At the root,
+    `ordered` and `placed`: how far the order log goes.
     """
 
     stamped: dict[Topic, Number] = {}

@@ -11,6 +11,7 @@ from seriatim.model import Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Sequencer
 from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.estate import Range
 from seriatim.protocols.tree.messages import Heal
 
 HEALING: dict[str, tuple[str, Cast]] = {}  # they are looked for in worlds in which nodes lose their journals
@@ -50,6 +51,11 @@ def certain_without_stages(self: Sequencer, topic: Topic, home: Any) -> Number:
     return Sequencer._certain(self, topic, home)
 
 
+def stamp_at_once(self: Sequencer, topic: Topic, range_: Range, now: float, effects: Effects) -> None:
+    """A stamp goes out as soon as it is finished, also before that of an earlier range."""
+    self._chase(topic, range_, now, effects)
+
+
 def map_as_known(self: Sequencer, report: Any, lost: Any) -> Any:
     return Sequencer._map(self, structs.replace(report, moving=frozenset()), lost)
 
@@ -59,6 +65,8 @@ breaks("no-barrier", "counts are told before stamps are back", _moves_known=know
 breaks("no-era-base", "the first stamp of an era names nothing from before it", _base=gives({}))
 breaks("no-named-known", "what finished stamps and floors name is issued anew", _remember_named=gives(None))
 breaks("no-told-known", "what was told in stages is issued anew", _certain=certain_without_stages)
+breaks("no-ahead", "what stamps say of stages is not believed, and issued anew", _told_to=gives(0))
+breaks("no-stamps-in-order", "stamps do not wait for those before them", _stamp_in_order=stamp_at_once)
 breaks("no-doubt", "a subscriber does not ask whether it is still known", "subscriber", _doubt=gives(None))
 breaks("no-break", "a subscriber goes on although it was unknown", "subscriber", _is_still_known=gives(True))
 breaks(
