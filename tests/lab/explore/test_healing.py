@@ -14,6 +14,7 @@ from seriatim.lab.explore.tree.cast import PROPER, Cast, change
 from seriatim.lab.explore.tree.random_worlds import TreeWalk
 from seriatim.model import Address
 from seriatim.order import SequencingTree
+from seriatim.protocols.link import Frame
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import Finished, Routed
 from tests.lab.explore.stories import events, story
@@ -39,7 +40,8 @@ class LossAfterJoin(TreeWalk):
     def _deliver(self, fast: list[Channel]) -> None:
         channel = Channel("n1", "n2", "")
         waiting = self.run.channels.get(channel)
-        body = waiting[0].body if waiting and waiting[0].epoch == 1 else None
+        frame = waiting[0] if waiting else None
+        body = frame.body if isinstance(frame, Frame) and frame.epoch == 1 else None
         can_lose = self.run.processes["n2"].budget.losses > 0
         if can_lose and isinstance(body, Routed) and isinstance(body.body, Finished):
             self._take(Transition("lose", *at(channel)))
