@@ -34,6 +34,8 @@ ONCE_BROKEN = {
     "of a range with own order only some numbers were voided": [(8, 291), (8, 1382), (5, 745)],
     "what was dropped for being far ahead was not asked for after a void": [(103, 2379)],
     "an old answer of the broker was taken for a new one": [(11, 17412), (11, 86243), (11, 89970)],
+    "a stretch that was lost with a journal ended within voids": [(501, 8957)],
+    "a reader of the past passed a hole in the order log, and then got live what belonged into it": [(703, 6221)],
     "a reader of the past that restarted had forgotten what it had skipped": [(1801, 11196)],
 }
 
