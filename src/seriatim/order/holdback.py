@@ -86,6 +86,13 @@ class HoldBack:
             self.size -= len(self.lanes.pop(topic).held)
         return self._run(deque(waiter for topic in closed for waiter in self._wake_up_to(topic, None)))
 
+    def drop(self, topic: Topic, first: Number, last: Number) -> None:
+        """Forget what is held of these numbers; something else is admitted in their place at once."""
+        lane = self.lanes[topic]
+        for number in [number for number in lane.held if first <= number <= last]:
+            del lane.held[number]
+            self.size -= 1
+
     def admit(
         self,
         topic: Topic,

@@ -32,7 +32,8 @@ class OrderState(Struct, array_like=True, omit_defaults=True):
     """The part of the order that a node remembers. `end` and `told` count numbers since it began to keep the order.
 
     The ranges are those after the first `told` numbers: not yet sent to the parent or, at the root, not yet known to be
-    in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
+    in the broker's order log. `lost`: the order log once ended before this position, which it had kept. `lasts`: the
+    last number of each topic that is in the order; kept at the root of several nodes (`counted`).
     """
 
     begun: bool = False
@@ -40,6 +41,8 @@ class OrderState(Struct, array_like=True, omit_defaults=True):
     told: Position = 0
     ranges: list[OrderedRange] = field(default_factory=list)
     lost: Position = 0
+    counted: bool = False
+    lasts: dict[Topic, Number] = field(default_factory=dict)
 
 
 class PassingOrder:
@@ -55,6 +58,8 @@ class PassingOrder:
         state = self.state
         position = state.end + 1
         state.end += last - first + 1
+        if state.counted:
+            state.lasts[topic] = last
         ranges = state.ranges
         if ranges and (before := ranges[-1]).topic == topic and before.last + 1 == first:
             ranges[-1] = OrderedRange(topic, before.first, last)

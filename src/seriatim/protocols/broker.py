@@ -14,7 +14,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from seriatim.model import APPLICATION, Address, Entries, Event, Node, Number, Position, RemoteError, Topic
 from seriatim.order import OrderedRange, from_position
@@ -247,7 +247,30 @@ class Broker(Machine):
         stamped = {topic: each.stamps[-1].last for topic, each in topics if each.stamps and each.home == source}
         ordered = order.end if message.orders and order.writer == source else 0
         since = order.since if message.orders else 0
-        effects.send.append((source, say.Begun(message.epoch, latest, stamped, ordered, since)))
+        begun = say.Begun(message.epoch, latest, stamped, ordered, since)
+        effects.send.append((source, self._with_details(begun, message) if message.heals else begun))
+
+    def _with_details(self, begun: say.Begun, message: say.Begin) -> say.Begun:
+        """What a node needs that has lost its journal, and that only its stamps and the order log can tell."""
+        named: dict[Topic, Number] = {}
+        holes: dict[Topic, list[tuple[Number, Number]]] = {}
+        lost: dict[Topic, list[tuple[Number, Number]]] = {}
+        ahead: dict[Topic, Number | None] = {}
+        for topic, state in sorted(self.state.topics.items()):
+            known = 0
+            for stamp in state.stamps:
+                for other, number in stamp.entries.items():
+                    named[other] = max(number, named.get(other, 0))
+                if stamp.first > known + 1:
+                    holes.setdefault(topic, []).append((known + 1, stamp.first - 1))
+                known = stamp.last
+                if stamp.is_lost:
+                    lost.setdefault(topic, []).append((stamp.first, stamp.last))
+                ahead[topic] = max(stamp.ahead, ahead.get(topic, 0) or 0) if stamp.ahead else None
+        placed = {each.topic: each.last for each in self.state.order.ranges} if message.orders else {}
+        topics = sorted(self.state.topics.items())
+        kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in topics}
+        return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost, ahead=ahead)
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:
         """Whether a later life of this node has begun. The earlier one is told."""
@@ -277,7 +300,7 @@ class Broker(Machine):
         if known is None or message.last < known.first:
             state.stamps.insert(index, message)
             effects.send.extend([(listener, message) for listener in state.listeners])
-            stamped_to = say.StampedTo(message.topic, state.stamps[-1].last)
+            stamped_to = say.StampedTo(message.topic, state.stamps[-1].last, state.stamps[-1].era)
             effects.send.extend([(follower, stamped_to) for follower in state.followers])
         elif (known.first, known.last) != (message.first, message.last):
             raise RemoteError(
@@ -300,11 +323,11 @@ class Broker(Machine):
             attendance.pop(source, None)
 
     def _follow(self, source: Address, message: say.Follow, effects: Effects) -> None:
-        """Answered also if there is no stamp yet. A stamp with a hole before it counts: what is missing has its place,
-        because a home issues ranges in the order of their numbers."""
+        """Answered also if there is no stamp yet."""
         state = self._topic(message.topic)
         _add(state.followers, source)
-        effects.send.append((source, say.StampedTo(message.topic, state.stamps[-1].last if state.stamps else 0)))
+        last, era = (state.stamps[-1].last, state.stamps[-1].era) if state.stamps else (0, 0)
+        effects.send.append((source, say.StampedTo(message.topic, last, era)))
 
     def _unfollow(self, source: Address, message: say.Unfollow, effects: Effects) -> None:
         followers = self._topic(message.topic).followers

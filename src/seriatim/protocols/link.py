@@ -22,7 +22,8 @@ class Frame(Struct, Generic[Body], frozen=True, tag=True, omit_defaults=True):
     A body without a number is a greeting: it is not taken, but answered. An acknowledgement also says the latest epoch
     of the other side that was `heard` (-1: an earlier version of this program does not say), and how many messages the
     other side has acknowledged. `doubt`: its sender does not act yet, since others have not confirmed its journal; one
-    that is only `READY` waits for nobody but the receiver.
+    that is only `READY` waits for nobody but the receiver; one that is `BLANK` has lost its journal, and confirms
+    nothing.
     """
 
     epoch: int
@@ -34,7 +35,7 @@ class Frame(Struct, Generic[Body], frozen=True, tag=True, omit_defaults=True):
     doubt: int = 0
 
 
-UNCONFIRMED, READY = 1, 2
+UNCONFIRMED, READY, BLANK = 1, 2, 3
 
 
 class Link(Struct, Generic[Body], array_like=True):

@@ -52,6 +52,13 @@ class EventPlaced(Struct, frozen=True, tag=True):
     number: Number
 
 
+class EventLost(Struct, frozen=True, tag=True):
+    """From a publisher: this number was lost in a node that has lost its journal. Nobody is notified of it any more."""
+
+    topic: Topic
+    number: Number
+
+
 class Withdraw(Struct, frozen=True, tag=True):
     """To a publisher: give up on this event. It may still be on the broker; it is not tried again."""
 
@@ -160,14 +167,15 @@ class Watch(Struct, frozen=True, tag=True):
 class Unwatch(Struct, frozen=True, tag=True):
     """Log mode, node → broker: tell me of this log no longer; move `move` has brought the topic to node `to`.
 
-    `last`: the number up to which stamps were given before. You keep all that I gave. Where nodes have channels of
-    their own, say behind them where the stamps go on. Answered by `Unwatched`.
+    `last`: the number up to which stamps were given before, and `era`: that of the latest. You keep all that I gave.
+    Where nodes have channels of their own, say behind them where the stamps go on. Answered by `Unwatched`.
     """
 
     topic: Topic
     to: Node
     last: Number
     move: int
+    era: int = 0
 
 
 class Unwatched(Struct, frozen=True, tag=True):
@@ -187,11 +195,13 @@ class Grown(Struct, frozen=True, tag=True):
 class Begin(Struct, frozen=True, tag=True):
     """Node → broker: another life of this node begins. Refuse from now on what earlier epochs stamp, and say what you
     keep of this node. `orders`: it is the root, so the same goes for the order log. `since`: the number of the change
-    of shape by which it became the root; 0: it was from the beginning."""
+    of shape by which it became the root; 0: it was from the beginning. `heals`: it has lost its journal, so say also
+    what only the stamps can tell."""
 
     epoch: int
     orders: bool = False
     since: int = 0
+    heals: bool = False
 
 
 class Begun(Struct, frozen=True, tag=True):
@@ -200,6 +210,11 @@ class Begun(Struct, frozen=True, tag=True):
     `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
     log has, if this node has written it. `since`: roots from before this change of shape are refused at the order log;
     told to whoever writes it. Also sent to a life whose stamp is refused.
+
+    To a node that `heals`: `kept`, how far the stamps of each topic go that has a log, whoever gave them; `holes`, what
+    lacks a stamp before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in
+    the order log, if it is the root; `lost`, what stamps say is lost; `ahead`, how far stages may have been told, None:
+    the latest stamp does not say.
     """
 
     epoch: int
@@ -207,6 +222,12 @@ class Begun(Struct, frozen=True, tag=True):
     stamped: dict[Topic, Number] = {}
     ordered: Position = 0
     since: int = 0
+    kept: dict[Topic, Number] = {}
+    named: dict[Topic, Number] = {}
+    holes: dict[Topic, list[tuple[Number, Number]]] = {}
+    placed: dict[Topic, Number] = {}
+    lost: dict[Topic, list[tuple[Number, Number]]] = {}
+    ahead: dict[Topic, Number | None] = {}
 
 
 class Cede(Struct, frozen=True, tag=True):
@@ -233,6 +254,10 @@ class Stamped(Struct, frozen=True, tag=True):
 
     When a topic has moved, the home that follows stamps on behind the last number of the one before, which stamps no
     more: the broker had kept all of its stamps (`Kept`) before the topic was handed over.
+
+    `era`: how often a node of the tree was healed before the range was issued. `is_lost`: these numbers were lost in
+    the healed node; nobody is notified of them any more. `ahead`: stages are not told of later numbers than this, or
+    than an earlier stamp says, before the broker keeps a stamp that says so; 0: it does not say.
     """
 
     topic: Topic
@@ -242,6 +267,9 @@ class Stamped(Struct, frozen=True, tag=True):
     epoch: int = 0
     position: Position = 0
     moves: int = 0
+    era: int = 0
+    is_lost: bool = False
+    ahead: Number = 0
 
 
 class Staged(Struct, frozen=True, tag=True):
@@ -261,6 +289,7 @@ class Staged(Struct, frozen=True, tag=True):
     final: bool = False
     position: Position = 0
     moves: int = 0
+    era: int = 0
 
 
 class Attend(Struct, frozen=True, tag=True):
@@ -291,10 +320,13 @@ class StampedTo(Struct, frozen=True, tag=True):
     """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out.
 
     Also subscriber → application → publisher, of topics that the subscriber was notified of early.
+
+    `era`: that of the last of these stamps.
     """
 
     topic: Topic
     last: Number
+    era: int = 0
 
 
 class Unfollow(Struct, frozen=True, tag=True):

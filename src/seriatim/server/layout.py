@@ -173,6 +173,12 @@ class Layout(Struct, frozen=True, kw_only=True):
             yield parents, since
 
     @property
+    def is_reshaped(self) -> bool:
+        """Whether nodes have joined or left, or are about to."""
+        changes = [*self.history, *([self.change] if self.change is not None else [])]
+        return len(self.history) < self.changes or any(each.kind != "addresses" for each in changes)
+
+    @property
     def possible_shapes(self) -> list[dict[Node, Node | None]]:
         """The shapes that the nodes may know: with and without the change under way."""
         shapes = [self.parents]

@@ -17,6 +17,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.with_broker import Start
+from tests.lab.explore.healing_stories import HEALING_STORIES
 from tests.lab.explore.moving_stories import MOVING_STORIES
 from tests.lab.explore.shaping_stories import SHAPING_STORIES
 from tests.lab.explore.stories import ONE, events, story
@@ -97,6 +98,7 @@ COPIES_OF_ONE = story(
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = (
     MOVING_STORIES
     | SHAPING_STORIES
+    | HEALING_STORIES
     | {
         "no-hop-by-hop": (
             story(

@@ -77,7 +77,9 @@ class Site:
         self.switchboard = Switchboard()
         self.answers: dict[Address, asyncio.Queue[Payload]] = {}
 
-    def host(self, journal: Journal, node: str | None = None, heals: bool = False) -> NodeHost:
+    def host(
+        self, journal: Journal, node: str | None = None, heals: bool = False, is_reshaped: bool = False
+    ) -> NodeHost:
         node = node if node is not None else self.tree.root
         return NodeHost(
             self.tree,
@@ -87,6 +89,7 @@ class Site:
             switchboard=self.switchboard,
             journal=journal,
             heals=heals,
+            is_reshaped=lambda: is_reshaped,
             confirm_ms=0.0,  # there are no neighbours here
         )
 

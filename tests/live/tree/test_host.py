@@ -57,6 +57,14 @@ async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.
         assert ("goes on without its journal" in caplog.text) == is_lost
 
 
+async def test_a_tree_that_nodes_have_joined_or_left_is_not_healed() -> None:
+    """The node would not know its shape."""
+    site = Site(options=TreeOptions(mode="log"))
+    site.broker.last_epoch = 7
+    with pytest.raises(Behind, match="node root has lost its journal"):
+        await site.host(MemoryJournal(), heals=True, is_reshaped=True).start()
+
+
 async def test_a_node_does_not_start_if_nobody_can_tell_whether_it_is_new() -> None:
     site = Site(options=TreeOptions(mode="log"))
 

@@ -28,7 +28,7 @@ def confirming(**options: Any) -> Asked:
 
 def test_an_event_has_its_place_when_its_stamp_is_out() -> None:
     p = confirming()
-    assert p.publish("x") == [Follow("A"), Inquire("A", 1), Append(event("x"))]
+    assert p.publish("x") == [Follow("A"), Inquire("A", 1, is_mine=True), Append(event("x"))]
     assert p.say(BROKER, Appended("A", "x", 4)) == []
     assert p.effects.notify == [EventStored(event("x"), 4, {})]
     p.say(BROKER, StampedTo("A", 3))
@@ -60,7 +60,7 @@ def test_a_place_that_does_not_come_is_asked_for_again_at_broker_and_home() -> N
     p = confirming()
     p.publish("x")
     p.say(BROKER, Appended("A", "x", 1))
-    assert p.tick(20.0).send == [(BROKER, Follow("A")), ("root", Inquire("A", 1))]
+    assert p.tick(20.0).send == [(BROKER, Follow("A")), ("root", Inquire("A", 1, is_mine=True))]
     assert p.machine.explain() == [
         "A 1: stored, waits for its place in the order; node root has not answered",
     ]
@@ -122,7 +122,7 @@ def test_own_order_an_event_of_another_topic_waits_for_the_places_of_all_before_
     assert p.say(BROKER, Appended("A", "y", 2)) == []
     assert "B: waits until A before it has its place in the order" in p.machine.explain()
     assert p.say(BROKER, StampedTo("A", 1)) == []
-    assert p.say(BROKER, StampedTo("A", 2)) == [Follow("B"), Inquire("B", 1), Append(event("b", "B"))]
+    assert p.say(BROKER, StampedTo("A", 2)) == [Follow("B"), Inquire("B", 1, is_mine=True), Append(event("b", "B"))]
     p.say(BROKER, Appended("B", "b", 1))
     assert p.say(BROKER, StampedTo("B", 1)) == [Append(event("z"))]
 
@@ -134,7 +134,12 @@ def test_own_order_goes_on_when_the_next_event_is_withdrawn_or_places_cannot_be_
     p.publish("c", topic="B")
     p.say(BROKER, Appended("A", "x", 1))
     assert p.say(APPLICATION, Withdraw("B", "b")) == []
-    assert p.say(APPLICATION, Unfollow("A")) == [Unfollow("A"), Follow("B"), Inquire("B", 1), Append(event("c", "B"))]
+    assert p.say(APPLICATION, Unfollow("A")) == [
+        Unfollow("A"),
+        Follow("B"),
+        Inquire("B", 1, is_mine=True),
+        Append(event("c", "B")),
+    ]
 
 
 def test_a_copy_made_of_its_state_goes_on_in_the_same_way() -> None:
@@ -155,14 +160,16 @@ def test_it_follows_a_bounded_number_of_topics(monkeypatch: pytest.MonkeyPatch) 
     p = confirming()
     p.publish("x")
     p.say(BROKER, Appended("A", "x", 1))
-    assert p.publish("y", topic="B") == [Follow("B"), Inquire("B", 1), Append(event("y", "B"))], "A waits for a place"
+    assert p.publish("y", topic="B") == [Follow("B"), Inquire("B", 1, is_mine=True), Append(event("y", "B"))], (
+        "A waits for a place"
+    )
     p.say(BROKER, Appended("B", "y", 1))
     p.say(APPLICATION, Unfollow("B"))
     p.say(BROKER, StampedTo("A", 1))
     assert p.effects.notify == [EventPlaced("A", 1)]
-    in_b = [Follow("B"), Inquire("B", 1)]
+    in_b = [Follow("B"), Inquire("B", 1, is_mine=True)]
     assert p.publish("z", topic="B") == [Unfollow("A"), *in_b, Append(event("z", "B"))], "A waits for nothing"
-    assert p.publish("w") == [Unfollow("B"), Follow("A"), Inquire("A", 1), Append(event("w"))]
+    assert p.publish("w") == [Unfollow("B"), Follow("A"), Inquire("A", 1, is_mine=True), Append(event("w"))]
     assert p.say(BROKER, Appended("B", "z", 2)) == [Unfollow("A"), *in_b], "it was under way, and is followed again"
     p.say(BROKER, StampedTo("B", 2))
     assert p.effects.notify == [EventPlaced("B", 2)]

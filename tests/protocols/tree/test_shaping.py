@@ -79,6 +79,17 @@ def test_a_leaf_joins_and_topics_move_to_it(mode: str) -> None:
         assert net.publisher("p").tree.parents == net.node("n0").inner.tree.parents
 
 
+def test_a_tree_that_was_healed_keeps_its_nodes() -> None:
+    """A new node would not know the era."""
+    net = star()
+    net.node("n0").state.sequencer.healing.era = 1_000
+    command(net, "n0", Reshape("join", "n3", "n1"))
+    net.wait(100.0)
+    ended = net.all_told("n0", ReshapeEnded)
+    assert len(ended) == 1 and "has lost its journal and was healed" in ended[0].reason
+    assert_shape(net, {"n0": None, "n1": "n0", "n2": "n0"})
+
+
 def test_the_process_of_a_new_leaf_may_start_late() -> None:
     net = star()
     command(net, "n0", Reshape("join", "n3", "n1"), Move("A", "n2"))

@@ -197,6 +197,7 @@ class Api:
     def __init__(self, link: NatsLink, domain: str | None = None, timeout_s: float = ASK_S) -> None:
         self.link = link
         self._timeout_s = timeout_s
+        self.domain = domain
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
     async def info(self, stream: str) -> StreamAnswer:

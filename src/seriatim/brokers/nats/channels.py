@@ -31,13 +31,14 @@ _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 class MovedMark(Struct, frozen=True):
     """The stamps of a topic continue on the channel of `next`. `last`: up to this number they are here, or before.
 
-    `move`: the one that brought it there. `epoch`: of the home that wrote this.
+    `move`: the one that brought it there. `epoch`: of the home that wrote this; `era`: how late it may be.
     """
 
     next: Node
     last: _Count
     move: _Count = 0
     epoch: _Count = 0
+    era: _Count = 0
 
 
 encode_mark: Callable[[MovedMark], bytes] = msgspec.json.Encoder().encode
@@ -59,7 +60,15 @@ def decode_mark(data: bytes, topic: Topic) -> MovedMark:
 
 def last_number(data: bytes, subject: str) -> Number:
     """The number up to which the stamps of a topic are out, as this message on its channel says."""
-    return decode_mark(data, subject).last if is_mark(data) else last_stamped(data, subject)
+    return last_of(data, subject)[0]
+
+
+def last_of(data: bytes, subject: str) -> tuple[Number, int]:
+    """The same, and the era of these stamps."""
+    if is_mark(data):
+        mark = decode_mark(data, subject)
+        return mark.last, mark.era
+    return last_stamped(data, subject)
 
 
 def is_end(stored: Stored) -> bool:

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats.api import StreamAnswer, StreamNotFound
-from seriatim.brokers.nats.channels import furthest, last_number
+from seriatim.brokers.nats.channels import furthest, last_of
 from seriatim.brokers.nats.identity import Sighting, difference, is_another
 from seriatim.brokers.nats.stamps import LOG, stamped_log
 from seriatim.brokers.seam import Deliver
@@ -51,11 +51,12 @@ class Followed(Struct, eq=False):
     followers: dict[Hashable, Follower] = field(default_factory=dict)
     subject: str = ""
     last: Number = 0  # the stamps up to here are out
+    era: int = 0  # of the last one
     logs: set[str] = field(default_factory=set)  # what stamps of the present log say when it was created
     asking: bool = False
     is_stale: bool = False  # asked for again while a question was under way
     is_known: bool = False  # how far it is stamped was told; who asks again misses something
-    held: list[tuple[Number, str]] = field(default_factory=list)  # last number and log of stamps that came meanwhile
+    held: list[tuple[Number, str, int]] = field(default_factory=list)  # last number, log, era of what came meanwhile
 
 
 class StampFollowing:
@@ -120,25 +121,26 @@ class StampFollowing:
         if each.is_stale and each.followers:
             self._ask(each)
 
-    async def _last(self, each: Followed) -> tuple[Number, Sighting]:
-        """The last number that there is a stamp of, and the log it is a number of."""
+    async def _last(self, each: Followed) -> tuple[Number, int, Sighting]:
+        """The last number that there is a stamp of, its era, and the log it is a number of."""
         stored = await furthest(self._broker, each.topic, thorough=each.is_known)
         each.is_known = True
-        return (
-            (last_number(stored.data, stored.subject), stamped_log(stored)) if stored is not None else (0, Sighting())
-        )
+        if stored is None:
+            return 0, 0, Sighting()
+        return *last_of(stored.data, stored.subject), stamped_log(stored)
 
-    def _take(self, each: Followed, answer: StreamAnswer, last: Number, log: Sighting) -> None:
+    def _take(self, each: Followed, answer: StreamAnswer, last: Number, era: int, log: Sighting) -> None:
         problem = difference(answer, last, log)
         if problem is not None:
             raise RequestRefused(f"the log of {each.topic} (stream {answer.config.name}) {problem}")
         if answer.created not in each.logs:
             each.logs, each.last = {answer.created}, 0
         each.logs.add(log.created)
-        for number, created in each.held:
+        each.era = max(each.era, era)
+        for number, created, its_era in each.held:
             if created in each.logs or not is_another(answer, Sighting(created)):
                 each.logs.add(created)
-                last = max(last, number)
+                last, each.era = max(last, number), max(each.era, its_era)
         each.last = max(each.last, last)
         self._tell(each)
 
@@ -149,23 +151,23 @@ class StampFollowing:
         if not subject_matches(subject, each.subject):
             return  # delivered by somebody's consumer
         try:
-            number = last_number(message.data, subject)
+            number, era = last_of(message.data, subject)
         except RemoteError as error:
             logger.warning("message ignored, it holds no stamps: subject=%s reason=%s", subject, error)
             return
         created = (message.headers or {}).get(LOG, "")
         if each.asking:
-            each.held.append((number, created))
+            each.held.append((number, created, era))
         elif created not in each.logs:
             self._ask(each)
-            each.held.append((number, created))
+            each.held.append((number, created, era))
         elif number > each.last:
-            each.last = number
+            each.last, each.era = number, max(each.era, era)
             self._tell(each)
 
     def _tell(self, each: Followed) -> None:
         for follower in list(each.followers.values()):
-            follower.deliver(StampedTo(each.topic, each.last))
+            follower.deliver(StampedTo(each.topic, each.last, each.era))
 
     def _refuse(self, each: Followed, error: SeriatimError) -> None:
         """Tell all followers of a topic why they get nothing, and forget them. A later follower tries again."""

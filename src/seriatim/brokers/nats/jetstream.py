@@ -8,6 +8,7 @@ server goes away are forgotten, and machines repeat them. The server recognises 
 publisher that repeats it later, because the server was away for longer, may append it twice.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -34,8 +35,10 @@ from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
 from seriatim.model import Address, InputError, Node, Number, RemoteError, RequestRefused, Topic
+from seriatim.protocols.with_broker import Begun
 
 PACE_MS_MAX = 60_000.0
+READ_S = 10.0  # within this time the server answers a bulk reader
 
 
 class JetStreamBroker(NatsBroker[JetStreamPort]):
@@ -86,6 +89,16 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
     @property
     def copies(self) -> NatsCopies:
         return NatsCopies(self.api, self.names)
+
+    async def with_details(self, node: Node, begun: Begun, *, orders: bool) -> Begun:
+        """What a node needs that has lost its journal. Reads all stamps."""
+        from seriatim.brokers.nats.bulk.reader import NatsReader  # seldom needed, so not loaded with the rest
+        from seriatim.brokers.nats.kept import with_details
+
+        link = self.link
+        reader = NatsReader(list(link.servers), link.credentials, self.names.cluster, self.api.domain, READ_S)
+        topics = [topic for topic in self.topic_names.values()]
+        return await asyncio.to_thread(with_details, reader, node, begun, topics, orders=orders)
 
     async def topic_logs(self) -> dict[Topic, LogFacts]:
         return logs_among(await self.api.all_streams(), self.names)

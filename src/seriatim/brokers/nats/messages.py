@@ -97,13 +97,21 @@ class StampRow(Struct, array_like=True, frozen=True, omit_defaults=True):
     entries: bytes
     position: _Position = 0
     moves: _Epoch = 0
+    era: _Epoch = 0
+    is_lost: bool = False
+    ahead: _Position = 0
 
 
 class StampRange(Struct, array_like=True, frozen=True):
-    """The beginning of a `StampRow`; the rest is not looked at."""
+    """A `StampRow` of which only the numbers and the era are looked at."""
 
     first: _Kept
     last: _Kept
+    epoch: msgspec.Raw = msgspec.Raw()
+    entries: msgspec.Raw = msgspec.Raw()
+    position: msgspec.Raw = msgspec.Raw()
+    moves: msgspec.Raw = msgspec.Raw()
+    era: _Epoch = 0
 
 
 _ids = TopicIds()
@@ -116,7 +124,17 @@ def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
     """The body of one message on a stamp channel."""
     return _encode(
         [
-            StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids), each.position, each.moves)
+            StampRow(
+                each.first,
+                each.last,
+                each.epoch,
+                encode_entries(each.entries, _ids),
+                each.position,
+                each.moves,
+                each.era,
+                each.is_lost,
+                each.ahead,
+            )
             for each in stamps
         ]
     )
@@ -132,20 +150,31 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
     return [
-        Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch, row.position, row.moves)
+        Stamped(
+            topic,
+            row.first,
+            row.last,
+            decode_entries(row.entries, names),
+            row.epoch,
+            row.position,
+            row.moves,
+            row.era,
+            row.is_lost,
+            row.ahead,
+        )
         for row in rows
     ]
 
 
-def last_stamped(data: bytes, subject: str) -> Number:
-    """The last number that a message of stamps is about. RemoteError: no sequencer wrote this."""
+def last_stamped(data: bytes, subject: str) -> tuple[Number, int]:
+    """The last number that a message of stamps is about, and its era. RemoteError: no sequencer wrote this."""
     try:
         ranges = _ranges.decode(data)
     except UNREADABLE as error:
         raise RemoteError(f"{subject} holds a message that is not a stamp: {error}") from None
     if not ranges:
         raise RemoteError(f"{subject} holds a message without stamps")
-    return ranges[-1].last
+    return ranges[-1].last, ranges[-1].era
 
 
 class StageRow(Struct, array_like=True, frozen=True, omit_defaults=True):
@@ -158,6 +187,7 @@ class StageRow(Struct, array_like=True, frozen=True, omit_defaults=True):
     final: bool
     position: _Position = 0
     moves: _Epoch = 0
+    era: _Epoch = 0
 
 
 _stage = msgspec.msgpack.Decoder(StageRow)
@@ -166,7 +196,9 @@ _stage = msgspec.msgpack.Decoder(StageRow)
 def encode_stage(staged: Staged) -> bytes:
     """The body of the message in which a node tells a stamp as far as it is."""
     entries = encode_entries(staged.entries, _ids)
-    row = StageRow(staged.first, staged.last, staged.epoch, entries, staged.final, staged.position, staged.moves)
+    row = StageRow(
+        staged.first, staged.last, staged.epoch, entries, staged.final, staged.position, staged.moves, staged.era
+    )
     return _encode(row)
 
 
@@ -177,7 +209,7 @@ def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> St
     except UNREADABLE as error:
         raise RemoteError(f"the message from {node} about {topic} is not a stamp: {error}") from None
     entries = decode_entries(row.entries, names)
-    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position, row.moves)
+    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position, row.moves, row.era)
 
 
 # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────

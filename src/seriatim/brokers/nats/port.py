@@ -246,6 +246,9 @@ class JetStreamPort(Port):
                 begun = structs.replace(begun, since=since)
                 if since == message.since:  # else another root has written it
                     begun = structs.replace(begun, latest=max(latest, begun.latest), ordered=ordered)
+            if message.heals and begun.latest == message.epoch:
+                begun = await self._broker.with_details(self.address, begun, orders=message.orders)
+                self._begun = structs.replace(message, heals=False)
         except SeriatimError as error:
             self._refuse(message, error)
         else:

@@ -265,7 +265,7 @@ class StampChannel:
             self._has_left(topic, lane, left)
             self._pump(topic, lane)
             return
-        mark = MovedMark(left.to, left.last, left.move, self._epoch)
+        mark = MovedMark(left.to, left.last, left.move, self._epoch, left.era)
 
         def on_reply(reply: Reply) -> None:
             if self._answered(topic, lane, reply, []):

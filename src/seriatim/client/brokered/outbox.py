@@ -47,6 +47,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Refused
 from seriatim.protocols.with_broker import (
     Append,
+    EventLost,
     EventPlaced,
     EventStored,
     Follow,
@@ -258,6 +259,8 @@ class BrokerOutbox(Outbox):
                         self._settle(under_way, notice.number)
                 case EventPlaced():
                     self._place(notice.topic, notice.number)
+                case EventLost():
+                    self._lose(notice.topic, notice.number)
                 case NotTaken():
                     under_way = self._under_way.get(notice.event_id)
                     if under_way is not None:
@@ -329,6 +332,13 @@ class BrokerOutbox(Outbox):
         unplaced = self._unplaced.get(topic)
         while unplaced and unplaced[0].number <= number:
             self._confirm(unplaced.popleft())
+
+    def _lose(self, topic: Topic, number: int) -> None:
+        """This number has no place and will get none."""
+        for unplaced in [each for each in self._unplaced.get(topic, ()) if each.number == number]:
+            self._unplaced[topic].remove(unplaced)
+            problem = f"{_known(unplaced)}: a node lost its journal meanwhile, and nobody is notified of this event"
+            self._fail(unplaced.events, RequestRefused(f"{problem}; publish it again, under a new id"))
 
     def _confirm(self, under_way: UnderWay) -> None:
         """The hot path: all events of a message at once."""

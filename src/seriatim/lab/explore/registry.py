@@ -16,6 +16,8 @@ from seriatim.lab.explore.overlay.random_worlds import random_meeting, random_ov
 from seriatim.lab.explore.tree import cast as tree_cast
 from seriatim.lab.explore.tree import variants as tree_variants
 from seriatim.lab.explore.tree import worlds as tree_worlds
+from seriatim.lab.explore.tree.healing_variants import HEALING
+from seriatim.lab.explore.tree.losses import random_loss
 from seriatim.lab.explore.tree.random_worlds import TreeWalk, random_story, random_world
 from seriatim.lab.explore.vcube import stories as vcube_stories
 from seriatim.lab.explore.vcube import variants as vcube_variants
@@ -33,7 +35,9 @@ OVERLAY_KINDS = (random_overlay, random_overlay, random_meeting)
 
 
 def draw_tree(random: Random, index: int, name: str, variant: str | None) -> Journey:
-    """Every eighth world is a quiet story about leaving."""
+    """Every eighth world is a quiet story about leaving; in every sixteenth, nodes lose their journals."""
+    if index % 16 == 13 or variant in HEALING:
+        return Journey(random_loss(random, name), TreeWalk)
     if index % 8 == 7:
         return Journey(random_story(random, name), partial(TreeWalk, calm=True))
     return Journey(random_world(random, name), TreeWalk)

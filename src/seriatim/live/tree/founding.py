@@ -11,6 +11,7 @@ came later was told by its neighbour how the tree began. The order may become st
 topics that one subscription holds together are coupled from that record on. It may not become weaker.
 """
 
+import sys
 from collections.abc import Iterable
 
 from msgspec import Struct, structs
@@ -20,6 +21,7 @@ from seriatim.model import InputError, JournalError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
+from seriatim.protocols.tree.confirming import Heard, Resumed
 from seriatim.protocols.tree.messages import Input
 from seriatim.protocols.tree.node import SequencerNodeState, newcomer_state
 from seriatim.protocols.tree.options import TreeOrder
@@ -27,7 +29,7 @@ from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "full_stamps")
-REPLAYED = (*PROMISED, "order", "order_log", "lease_ms", "ticket_count_max", "open_tickets_max")
+REPLAYED = (*PROMISED, "order", "order_log", "lease_ms", "ticket_count_max", "open_tickets_max", "stages_ahead")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
@@ -62,6 +64,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         values["order"] = self.order
         values["own_order"] = options.own_order and self.order == "global"  # nothing to replay; refused when pairwise
         values.setdefault("order_log", False)  # earlier versions had none
+        values.setdefault("stages_ahead", sys.maxsize)  # and told stages of everything
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(
@@ -73,7 +76,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
 UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
 
-JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver)
+JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver | Resumed | Heard)
 
 
 def found(tree: SequencingTree, node: Node, options: TreeOptions, *, is_newcomer: bool = False) -> Founded:
@@ -98,6 +101,12 @@ def without_journal(
     return Rebuilt(machine, 0.0, now, now)
 
 
+def healed(tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> Rebuilt[SequencerNode, Founded]:
+    """A node of several that has lost its journal: it has the others begin a new era. Its own epoch is later."""
+    now = found(tree, node, options)
+    return Rebuilt(SequencerNode.heal(tree, node, options, epoch + UNSTAMPED_EPOCHS), 0.0, now, now)
+
+
 def rebuild(
     tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered, *, is_newcomer: bool = False
 ) -> Rebuilt[SequencerNode, Founded]:
@@ -110,13 +119,17 @@ def rebuild(
     if then is None:
         now = found(tree, node, options, is_newcomer=is_newcomer)
         return Rebuilt(SequencerNode(tree, node, options, _beginning(now, options)), 0.0, now, now)
+    healed = max((index for index, record in enumerate(records) if isinstance(record, Resumed)), default=-1)
+    if healed >= 0:  # the operator has said that nothing before it counts
+        then = next((each for each in reversed(records[:healed]) if isinstance(each, Founded)), then)
+        state, records = None, records[healed:]
     last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
     tree = where_it_began(last, tree)
     now = found(tree, node, options, is_newcomer=last.is_newcomer)
     _check_promises(last, now)
     if state is None:
         state = _beginning(last, options)
-    steps: list[Stepped[Input] | TookOver] = []
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard] = []
     for record in records:
         if isinstance(record, Founded):
             if steps:
@@ -161,7 +174,10 @@ def differences(configured: SequencingTree, current: SequencingTree) -> dict[Top
 
 
 def _replayed(
-    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
+    founded: Founded,
+    options: TreeOptions,
+    steps: list[Stepped[Input] | TookOver | Resumed | Heard],
+    state: SequencerNodeState | None,
 ) -> SequencerNode:
     """Replay these records with the options of their time.
 

@@ -17,8 +17,8 @@ from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
-from seriatim.live.life import EPOCH, NodeLife
-from seriatim.live.tree.founding import Founded, check_shape, differences, rebuild, without_journal
+from seriatim.live.life import EPOCH, NodeLife, why_older
+from seriatim.live.tree.founding import Founded, check_shape, differences, healed, rebuild, without_journal
 from seriatim.live.tree.operator import Operator
 from seriatim.live.tree.troubles import Refusals
 from seriatim.live.tree.waiters import Waiters
@@ -65,9 +65,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     `confirm_ms`: how long a node that comes back waits for neighbours that do not answer.
 
     `tree` is the configured one, and once the node runs, the tree as it began; `machine.inner.tree` is the one that it
-    is now. `shapes`: the shapes that the cluster may have now, None: that of `tree`. `is_newcomer`: the node comes into
-    a tree that runs. `tell`: told of changes of shape. `look`: at the layout, before the journal is opened: it may have
-    changed since.
+    is now. `shapes`: the shapes that the cluster may have now, None: that of `tree`. `is_reshaped`: nodes have joined
+    or left, or are about to. `is_newcomer`: the node comes into a tree that runs. `tell`: told of changes of shape.
+    `look`: at the layout, before the journal is opened: it may have changed since.
     """
 
     kind = "node"
@@ -87,6 +87,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         heals: bool = False,
         confirm_ms: float = CONFIRM_MS,
         shapes: Callable[[], list[Shape]] | None = None,
+        is_reshaped: Callable[[], bool] = lambda: False,
         is_newcomer: bool = False,
         tell: Callable[[Payload], None] | None = None,
         look: Callable[[], Awaitable[None]] | None = None,
@@ -94,6 +95,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
         self._shapes = shapes if shapes is not None else lambda: [tree.parents]
+        self._is_reshaped = is_reshaped
         self._is_newcomer = is_newcomer
         self._tell = tell
         self._look = look
@@ -106,6 +108,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._confirm_ms = confirm_ms
         self._is_new = True
         self.left = asyncio.Event()  # it was part of the tree, and owes nobody anything
+        self._is_healing = False
         self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
         self._deliver: Outlet
@@ -141,14 +144,21 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             rebuilt = self._without_journal(epoch)
         else:
             rebuilt = rebuild(self.tree, self.node, self.options, recovered, is_newcomer=self._is_newcomer)
+            older = why_older(self._life.last, rebuilt.machine.epoch - 1, rebuilt.machine.state.inputs)
+            if older and self._heals and len(self.tree.parents) > 1 and self._life.last is not None:
+                rebuilt = self._without_journal(self._life.last.numbers[EPOCH], older)
         machine = rebuilt.machine
         if machine.inner.is_member:
             check_shape(machine.inner.tree.parents, self._shapes())
             self._tell_differences(machine.inner.tree)
         self.tree = rebuilt.current.tree
-        if not is_new:
+        if self._is_healing:
+            self._is_new = False
+        elif not is_new:
             self._life.check(machine.epoch - 1, machine.state.inputs)
             machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
+            is_healable = self.options.mode == "log" and len(self.tree.parents) > 1 and not self._is_reshaped()
+            machine.heals_if_older = self._heals and is_healable
         elif epoch or (self._life.last is None and self._broker.lives is None):
             machine.confirm_all(self._confirm_ms, with_broker=False)
         await self._life.register(machine)
@@ -177,14 +187,26 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         stamped = await self._broker.stamped_epoch(self.node)
         return max(acted, stamped if stamped is not None else 0, 1 if stamped == 0 else 0)
 
-    def _without_journal(self, epoch: int) -> Rebuilt[SequencerNode, Founded]:
-        """A node that is known to have run, and has an empty journal: a new one in its place, if that is safe."""
-        lost = f"node {self.node} has lost its journal: the journal is empty, and the node has run in epoch {epoch}"
-        is_alone = len(self.tree.parents) == len(self._shapes()) == 1 and self.options.mode == "log"
-        if not is_alone:
-            raise self._life.behind(f"{lost}; a tree of several nodes, or ticket mode, cannot go on without it")
+    def _without_journal(self, epoch: int, older: str = "") -> Rebuilt[SequencerNode, Founded]:
+        """A node that is known to have run, and has an empty journal or an older one: a new one in its place, if the
+        operator says so and that is safe."""
+        was = older or f"the journal is empty, and the node has run in epoch {epoch}"
+        lost = f"node {self.node} has lost its journal: {was}"
+        if self.options.mode != "log":
+            raise self._life.behind(
+                f"{lost}; in ticket mode it cannot go on without it, because nobody else knows the granted numbers"
+            )
+        if self._is_reshaped():
+            raise self._life.behind(lost)
         if not self._heals:
             raise self._life.behind(lost)
+        if len(self.tree.parents) > 1:
+            if not self._broker.tells_lives:
+                raise self._life.behind(f"{lost}; this broker cannot fence what the former life still stamps")
+            self._is_healing = True
+            effect = "all nodes begin a new era; what was in flight through this one is a gap"
+            logger.warning("node is healed without its journal: node=%s epoch=%s effect=%s", self.node, epoch, effect)
+            return healed(self.tree, self.node, self.options, epoch)
         effect = "subscribers start their topics anew, with a gap; durable subscriptions are unknown"
         logger.warning("node goes on without its journal: node=%s epoch=%s effect=%s", self.node, epoch, effect)
         return without_journal(self.tree, self.node, self.options, epoch)
@@ -285,6 +307,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             self.renewed[message.topic] = message
         if type(message) is Written and message.event_id is None and self._counters is not None:
             self._counters.voids += 1
+        elif type(message) is OrderKept and message.position < self.machine.inner.order_healed:
+            logger.info("order log goes on behind a hole: node=%s ends=%s", self.node, message.position)
         elif type(message) is OrderKept and message.position < (kept := self.machine.inner.order_kept):
             text = "order log is shorter than it was: somebody has deleted it, or restored an older copy"
             effect = "history has a gap there; the log goes on behind it"

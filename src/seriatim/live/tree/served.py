@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from seriatim.live.life import HEAL, RESHAPED, UNHEALED
 from seriatim.live.served import Served
 from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
@@ -62,8 +63,9 @@ class ServedNode(Served[NodeHost]):
             counters=self.counters,
             life=self.life(),
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
-            heals=self.process.heals or self._config.nodes[self.node].journal == "memory",
+            heals=self.process.heals or self._forgets_on_purpose(),
             shapes=lambda: self.process.agreement.layout.possible_shapes,
+            is_reshaped=lambda: self.process.agreement.layout.is_reshaped,
             is_newcomer=self.process.agreement.layout.is_newcomer(self.node),
             tell=self.reshaper.told,
             look=self._look_at_layout,
@@ -74,6 +76,16 @@ class ServedNode(Served[NodeHost]):
             await self.process.agreement.look()
         except SeriatimError as error:  # the broker is away, or slow: what follows says so
             logger.debug("layout not looked at: node=%s reason=%s", self.node, error)
+
+    def _forgets_on_purpose(self) -> bool:
+        """A single node with its journal in memory starts anew each time. In a larger tree all others would wait for
+        that, and know a gap: there its operator has to say so."""
+        return self._config.nodes[self.node].journal == "memory" and len(self._config.nodes) == 1
+
+    def help_if_lost(self) -> str:
+        if self.process.agreement.layout.is_reshaped:
+            return RESHAPED
+        return HEAL if self.process.options.mode == "log" else UNHEALED
 
     def dials(self) -> list[Node]:
         parent = self._config.tree.parents[self.node]

@@ -5,8 +5,11 @@ from seriatim.protocols.tree.messages import (
     Announce,
     Answer,
     Arrived,
+    AskToHeal,
     Cut,
     Granted,
+    Heal,
+    Healed,
     Inquire,
     Joined,
     Locate,
@@ -33,7 +36,21 @@ from seriatim.protocols.tree.messages import (
 from seriatim.runtime.net.wire import decoders_for
 
 TREE = decoders_for(
-    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | SwitchShape | Reign | Routed]
+    between=Frame[
+        Pass
+        | Announce
+        | Cut
+        | Summary
+        | Vouch
+        | Switched
+        | Switch
+        | SwitchShape
+        | Reign
+        | Routed
+        | Heal
+        | Healed
+        | AskToHeal
+    ]
     | Welcome
     | Arrived,
     from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire | Locate,

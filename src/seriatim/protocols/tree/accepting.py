@@ -55,6 +55,8 @@ class Accepting(Numbering):
 
     def _on_renewed(self, source: Address, message: Renewed, now: float, effects: Effects) -> None:
         topic = message.topic
+        if self.state.healing.is_frozen:
+            return  # asked again
         if self.state.renewing.get(topic) != message.first:  # a repeat; perhaps the topic has moved away since
             return
         del self.state.renewing[topic]

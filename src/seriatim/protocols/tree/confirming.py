@@ -29,10 +29,10 @@ from typing import Any
 from msgspec import Struct
 
 from seriatim.model import BROKER, Address, Node
-from seriatim.protocols.link import READY, UNCONFIRMED, Frame, Link
+from seriatim.protocols.link import BLANK, READY, UNCONFIRMED, Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import LinkedNode
-from seriatim.protocols.tree.messages import Summary
+from seriatim.protocols.tree.messages import AskToHeal, Summary
 from seriatim.protocols.with_broker import Begin, Begun
 
 
@@ -45,10 +45,25 @@ class Outdated(Struct, frozen=True, tag=True):
     later: int = 0
 
 
+class Resumed(Struct, frozen=True, tag=True):
+    """A record: the node has lost its journal, and goes on with its links where the other ends say they are."""
+
+    links: dict[Node, tuple[int, int, int]]  # neighbour → sent to it, received from it, and the epoch it said that in
+
+
+class Heard(Struct, frozen=True, tag=True):
+    """A record: a neighbour that has lost its journal was told how far the link is. What its earlier lives still say,
+    of what they had received, is not true any more."""
+
+    source: Node
+    epoch: int
+
+
 class ConfirmedNode(LinkedNode):
-    """A linked node that can be told to `confirm` before it acts."""
+    """A linked node that can be told to `confirm` before it acts, or to `begin_blank`."""
 
     outdated: Outdated | None = None
+    heals_if_older = False  # the operator has said that a journal that turns out to be an older copy counts as lost
 
     def __init__(self, inner: Any, retry_ms: float, state: Any) -> None:
         super().__init__(inner, retry_ms, state)
@@ -57,6 +72,8 @@ class ConfirmedNode(LinkedNode):
         self._patience_ms: float | None = None
         self._acts_at: float | None = None  # without the neighbours that have not answered
         self._ask_due = 0.0
+        self._is_blank = False  # it has lost its journal, and asks where its links are
+        self._lost: Begun | None = None  # then: what the broker keeps
         self._fits: set[Node] = set()  # whose counts fit, although they are in doubt themselves
 
     def confirm(self, patience_ms: float | None, *, with_broker: bool) -> None:
@@ -65,6 +82,12 @@ class ConfirmedNode(LinkedNode):
         self._unsure = {name: (link.sent, link.received) for name, link in self.state.links.items()}
         self._waits_for = {*self._unsure, *([BROKER] if with_broker else [])}
         self._patience_ms = patience_ms
+
+    def begin_blank(self) -> None:
+        """The journal is lost: before anything else, ask the broker what it keeps, and all neighbours how far the links
+        are. Whoever restarts at the same time does not wait for us."""
+        self._is_blank = True
+        self._waits_for = {*self.state.links, BROKER}
 
     @property
     def is_acting(self) -> bool:
@@ -78,7 +101,7 @@ class ConfirmedNode(LinkedNode):
 
     def ask_broker_again(self) -> Begin:
         """What to send the broker to compare with it once more, for example when it was away."""
-        return Begin(self.epoch, self._orders(), self._since()[0])
+        return Begin(self.epoch, self._orders(), self._since()[0], self._is_blank)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if self.outdated is not None:
@@ -86,6 +109,9 @@ class ConfirmedNode(LinkedNode):
         if type(message) is Begun:
             if source != BROKER:
                 return self._idle_or_asking()
+            if self._is_blank and message.epoch == message.latest == self.epoch:
+                self._lost = message
+                return self._heard_blank(BROKER, now)
             if message.epoch != self.epoch and message.latest <= self.epoch:  # to another life, whose stamps may follow
                 return self._idle_or_asking()
             return self._outdate_or(self.compare_broker(message), BROKER, now)
@@ -120,7 +146,12 @@ class ConfirmedNode(LinkedNode):
 
     def _greeting(self, name: Node) -> "Frame[Any]":
         """Every version of the other end answers a body, and takes none without a number."""
-        return Frame(self.epoch, 0, self.state.links[name].received, Summary(()))
+        body: Summary | AskToHeal = AskToHeal(self._name(), self.epoch) if self._is_blank else Summary(())
+        return Frame(self.epoch, 0, self.state.links[name].received, body)
+
+    def _name(self) -> Node:
+        """This node's."""
+        raise NotImplementedError
 
     def _idle_or_asking(self) -> Effects:
         if not self._waits_for:
@@ -142,6 +173,12 @@ class ConfirmedNode(LinkedNode):
         if is_answer and frame.heard > self.epoch:
             return self._outdate_or(Outdated(source, "it has heard of a later epoch", frame.heard), source, now)
         link = self.state.links[source]
+        if frame.epoch < link.peer_epoch and source in self._unsure:
+            return self._idle_or_asking()  # a process that was replaced: it knows what our lost journal knew
+        if self._is_blank:
+            return self._take_frame_blank(source, frame, now)
+        if source in self._unsure and is_answer and frame.doubt == BLANK:
+            return self._outdate_or(None, source, now)
         if source in self._unsure:
             # An answer to a later or an earlier life says nothing; earlier versions do not say which they answer.
             if is_answer and frame.heard in (self.epoch, -1):
@@ -161,6 +198,7 @@ class ConfirmedNode(LinkedNode):
             effects = self._idle_or_asking()
             if frame.number == 0 and frame.body is not None:
                 self._answer(source, frame, effects)
+                self._prove(source, frame, effects)
             elif not self._waits_for:
                 effects.send.append((source, self._greeting(source)))
             return effects
@@ -169,7 +207,62 @@ class ConfirmedNode(LinkedNode):
             if frame.number == 0 and frame.body is not None:
                 self._answer(source, frame, effects)
             return effects
-        return super().step(source, frame, now)
+        return self._prove(source, frame, super().step(source, frame, now))
+
+    def _take_frame_blank(self, source: Node, frame: "Frame[Any]", now: float) -> Effects:
+        """Whoever acts says where the link is; with somebody blank it begins at 0. What comes meanwhile is repeated."""
+        link, is_answer = self.state.links[source], frame.number == 0 and frame.body is None
+        is_sure = frame.doubt in (0, BLANK) and source in self._waits_for
+        if is_answer and frame.heard == self.epoch and is_sure:
+            link.sent, link.received, link.peer_epoch = frame.received, frame.acknowledged, frame.epoch
+            return self._heard_blank(source, now)
+        if frame.epoch > link.peer_epoch and source not in self._waits_for:  # another life than the one that answered
+            self._waits_for.add(source)
+            link.sent = link.received = 0
+        effects = self._idle_or_asking()
+        if frame.number == 0 and frame.body is not None:
+            effects.send.append((source, Frame(self.epoch, 0, 0, None, frame.epoch, 0, BLANK)))
+        return effects
+
+    def _prove(self, source: Node, frame: "Frame[Any]", effects: Effects) -> Effects:
+        """A neighbour that is blank takes our counts for true. Only who can still write its journal may tell them."""
+        if frame.number == 0 and type(frame.body) is AskToHeal and not self._waits_for:
+            effects.persist.append(Heard(source, frame.epoch))
+        return effects
+
+    def _heard_blank(self, source: Address, now: float) -> Effects:
+        self._waits_for.discard(source)
+        if self._waits_for:
+            return self._idle_or_asking()
+        assert self._lost is not None, "the broker has answered"
+        self._is_blank = False
+        links = {name: (link.sent, link.received, link.peer_epoch) for name, link in sorted(self.state.links.items())}
+        self._to_persist.insert(0, Resumed(links))
+        effects = self._begin_healing(self._lost, now)
+        effects.add(self._tick(now))
+        return effects
+
+    def _was_healed(self) -> bool:
+        """Whether an earlier journal of this node was lost."""
+        raise NotImplementedError
+
+    def _forget_all(self) -> None:
+        """Nothing of the journal counts. The life, and so the epoch, is the same."""
+        raise NotImplementedError
+
+    def _begin_healing(self, kept: Begun, now: float) -> Effects:
+        """The links are known: go on with an empty state."""
+        raise NotImplementedError
+
+    def _replay(self, record: Payload) -> None:
+        super()._replay(record)
+        if isinstance(record, Heard):
+            link = self._link(record.source)
+            link.peer_epoch = max(link.peer_epoch, record.epoch)
+        elif isinstance(record, Resumed):
+            for name, (sent, received, epoch) in record.links.items():
+                link = self._link(name)
+                link.sent, link.received, link.peer_epoch = sent, received, epoch
 
     def _answer(self, source: Node, frame: "Frame[Any]", effects: Effects) -> None:
         """To a greeting."""
@@ -201,10 +294,11 @@ class ConfirmedNode(LinkedNode):
         raise NotImplementedError
 
     def _compare_link(self, source: Node, frame: "Frame[Any]", sent: int, received: int) -> Outdated | None:
-        """Whether the neighbour has seen more of this node than its journal knows."""
+        """Whether the neighbour has seen more of this node than its journal knows. Of what a lost journal had received,
+        one that does not act may still believe that it was."""
         if frame.received > sent:
             return Outdated(source, f"it has received {frame.received} messages; the journal knows of {sent}")
-        if frame.acknowledged > received:
+        if frame.acknowledged > received and not (frame.doubt and self._was_healed()):
             known = f"the journal knows of {received}"
             return Outdated(source, f"{frame.acknowledged} of its messages were received; {known}")
         return None
@@ -242,6 +336,9 @@ class ConfirmedNode(LinkedNode):
 
     def _outdate_or(self, found: Outdated | None, source: Address, now: float) -> Effects:
         """Stop, or go on if this was the last answer that was waited for."""
+        if found is not None and self.heals_if_older and not found.later:
+            self._forget_all()
+            return self._ask(now)
         if found is not None:
             self.outdated = found
             self._waits_for.clear()

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from seriatim.model import Address, Node, Number, Position, Topic
+from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree, ShapeChange
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.estate import Home, KnownAs, Regrouping
@@ -38,6 +38,7 @@ class SequencerCore(ABC):
         self._passages = PassageTable(self.state.passages, full=options.full_stamps)
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
         self._parent = self.tree.parents[node]
+        self._has_neighbours = len(self.tree.parents) > 1
         self._levels = self._level_table()
         self._removal_due: float | None = None  # when to ask the broker about removed topics, or again
         self._passing_at: Position = 0  # the position of the pass that is being handled; 0: not known
@@ -126,6 +127,18 @@ class SequencerCore(ABC):
     def _forget_inherited(self, topic: Topic, subscriber: Address) -> None:
         """Note that the subscriber is no longer known without a break."""
 
+    @abstractmethod
+    def _remember_named(self, entries: Entries) -> None:
+        """These numbers are named by what is given out here."""
+
+    @abstractmethod
+    def _base(self, topic: Topic, home: Home) -> Entries:
+        """What the next stamp of a topic names once, because an era has begun."""
+
+    @abstractmethod
+    def _report_healed(self, now: float, effects: Effects) -> None:
+        """If a sweep waits for nothing more here, answer it."""
+
     def _topics_move(self) -> bool:
         """Whether there was ever a move that this node knows of."""
         moving = self.state.moving
@@ -136,6 +149,9 @@ class SequencerCore(ABC):
             self._take(body, now, effects)
         elif to in self.tree.parents:  # else it has left, and this belongs to a move that was cancelled
             effects.send.append((self.tree.next_hop(self.node, to), Routed(to, body)))
+
+    def _on_routed(self, source: Address, message: Routed, now: float, effects: Effects) -> None:
+        self._route(message.to, message.body, now, effects)
 
     def _refuse(self, target: Address, request: int, topic: Topic, reason: str, effects: Effects) -> None:
         effects.send.append((target, Refused(request, topic, reason)))

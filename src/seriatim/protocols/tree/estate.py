@@ -23,6 +23,8 @@ class Home(Struct, array_like=True, omit_defaults=True, gc=False):
     top: Node = ""
     kept_from: Number = 1
     measured: int = 0  # log mode: the latest epoch in which the broker told how long the log is
+    era: int = 0  # of its latest stamp
+    ahead: Number = 0  # what a stamp that the broker keeps says of stages: they are not told of later numbers
 
 
 class Regrouping(Struct, array_like=True, omit_defaults=True):
@@ -55,6 +57,9 @@ class Range(Struct, array_like=True, omit_defaults=True):
     due: float = 0.0
     open_slots: set[Number] | None = None
     position: Position = 0  # of the first number in the order of all events; 0: not known here
+    is_told: bool = False  # in stages: somebody may have been notified before it is finished
+    is_lost: bool = False  # in a node that has lost its journal: nobody is notified of it any more
+    ahead: Number = 0  # its stamp says so far stages may be told; 0: it does not say
 
 
 class Desk(Struct, array_like=True, omit_defaults=True, gc=False):
@@ -91,3 +96,4 @@ class Estate(Struct, array_like=True, omit_defaults=True):
     disputed: dict[Number, Entries] = field(default_factory=dict)
     known_as: dict[Address, list[KnownAs]] = field(default_factory=dict)  # the holders: here, and at earlier homes
     is_removed: bool = False  # nobody has used it since it was removed
+    lost: list[tuple[Number, Number]] = field(default_factory=list)  # in nodes that have lost their journals

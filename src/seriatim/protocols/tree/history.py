@@ -152,6 +152,9 @@ class History(Receiving):
         reading = self.state.reading
         if reading is None or not reading.is_begun:
             return
+        if reading.is_anew_due and self.state.changing is None:
+            reading.is_anew_due = False
+            self._rejoin(frozenset(self.state.holdings), now, effects)
         self._tell(reading, effects)
         self._fetch(reading, effects)
         if reading.runs and reading.runs[0].is_gone:
@@ -178,6 +181,8 @@ class History(Receiving):
             return  # an answer to an older question
         reading.is_asked, reading.is_moving = False, True
         reading.is_trimmed |= message.after > reading.read
+        # What is missing behind the joins may be of any topic. What comes live must not be from before it.
+        reading.is_anew_due |= message.after > max(reading.read, reading.end)
         position = message.after
         for each in message.ranges:
             holding = self.state.holdings.get(each.topic)

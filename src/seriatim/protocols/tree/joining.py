@@ -189,13 +189,15 @@ class Joining(SequencerCore):
         join = self._join(message.join)
         if join is not None:
             join.start, join.floor, join.position = message.start, message.floor, message.position
+            self._remember_named(message.floor)
             self._answer_join(message.join.subscriber, message.join.topic, join, effects)
 
     def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
         assert join.start is not None, "only a complete join is answered"
         acquaintance = self._couplings.acquaintance(subscriber)
         epoch, position = self.state.epoch, join.position
-        answer = say.Joined(join.version, topic, join.start, join.floor, epoch, acquaintance, position)
+        era = self.state.healing.era
+        answer = say.Joined(join.version, topic, join.start, join.floor, epoch, acquaintance, position, era)
         effects.send.append((subscriber, answer))
 
     def _join(self, join_id: say.JoinId) -> Join | None:
@@ -278,7 +280,8 @@ class Joining(SequencerCore):
         version, acquaintance = self._couplings.version(source), self._couplings.acquaintance(source)
         inherited = self._inherited(source, message.about) if message.about else frozenset()
         moves = self.tree.moves.number
-        refreshed = say.Refreshed(version, self.node, message.at, acquaintance, inherited, moves)
+        era = self.state.healing.era
+        refreshed = say.Refreshed(version, self.node, message.at, acquaintance, inherited, moves, era)
         effects.send.append((source, refreshed))
 
     def _on_forget(self, source: Address, message: say.Forget, now: float, effects: Effects) -> None:

@@ -11,6 +11,10 @@ from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange, Place, ShapeChange
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.tree.estate import KnownAs
+from seriatim.protocols.tree.healing_messages import AskToHeal as AskToHeal
+from seriatim.protocols.tree.healing_messages import Heal as Heal
+from seriatim.protocols.tree.healing_messages import Healed as Healed
+from seriatim.protocols.tree.healing_messages import JournalLost as JournalLost
 from seriatim.protocols.tree.moving_messages import CancelMove as CancelMove
 from seriatim.protocols.tree.moving_messages import GoOn as GoOn
 from seriatim.protocols.tree.moving_messages import HandOver as HandOver
@@ -124,6 +128,7 @@ class Joined(Struct, frozen=True, tag=True):
     """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done.
 
     `position`: if it begins with the past, the first `start` events of the topic are among so many of the order log.
+    `era`: that of the home, here and below (healing.py).
     """
 
     version: int
@@ -133,6 +138,7 @@ class Joined(Struct, frozen=True, tag=True):
     epoch: int = 0
     acquaintance: int = 0
     position: Position = 0
+    era: int = 0
 
 
 class Update(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -180,6 +186,7 @@ class Refreshed(Struct, frozen=True, tag=True, omit_defaults=True):
     acquaintance: int = 0
     inherited: frozenset[Topic] = frozenset()
     moves: int = 0
+    era: int = 0
 
 
 class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -187,7 +194,8 @@ class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
 
     `rejected`: something came under it whose stamp is not proven. `held`: so many events are here and wait for it; 0:
     somebody else asks, such as a publisher. `waits_for`: the number itself is here, and held back for this one of
-    another home; told so that the home can say what its subscribers wait for.
+    another home; told so that the home can say what its subscribers wait for. `is_mine`: whoever published it asks
+    whether it was lost in a node that has lost its journal; then it is `void`.
     """
 
     topic: Topic
@@ -195,6 +203,7 @@ class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
     rejected: bool = False
     held: int = 0
     waits_for: tuple[Topic, Number] | None = None
+    is_mine: bool = False
 
 
 class Answer(Struct, frozen=True, tag=True):
@@ -212,6 +221,7 @@ class Answer(Struct, frozen=True, tag=True):
     state: Literal["coming", "published", "void", "lost", "unissued"]
     entries: Entries
     epoch: int = 0
+    era: int = 0
 
 
 # ── where topics live ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -444,9 +454,9 @@ class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
 FromOperator: TypeAlias = Move | CancelMove | Reshape | CancelReshape
 FromBroker: TypeAlias = Ceded | Discarded | Grown | Kept | OrderKept | Renewed | Trimmed | Unwatched | Written
-Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
-BetweenNodes: TypeAlias = Climbing | Switch | SwitchShape | Reign | Routed
+Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched | Healed
+BetweenNodes: TypeAlias = Climbing | Switch | SwitchShape | Reign | Routed | Heal | AskToHeal
 BeforeLinks: TypeAlias = Welcome | Arrived
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog | JournalLost
 # What a node takes, and its journal keeps.
 Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | BeforeLinks | ToItself

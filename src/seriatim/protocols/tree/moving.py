@@ -70,7 +70,8 @@ class Moving(Numbering, Joining):
 
     def _next_move(self, now: float, effects: Effects) -> None:
         moving = self.state.moving
-        while moving.move is None and (moving.wanted or moving.wishes):
+        healing = self.state.healing
+        while moving.move is None and not healing.phase and not healing.is_blank and (moving.wanted or moving.wishes):
             if moving.wishes and not moving.wishes[0].behind:
                 self._begin_reshape(moving.wishes.pop(0).reshape, now, effects)
                 continue
@@ -183,6 +184,7 @@ class Moving(Numbering, Joining):
             dict(state.disputed.get(topic, {})),
             {name: self._known_as(topic, name) for name, _ in holders},
             state.removed.get(topic, False),
+            list(state.healing.numbers_lost.get(topic, ())),
         )
 
     def _known_as(self, topic: Topic, subscriber: Address) -> list[KnownAs]:
@@ -197,7 +199,8 @@ class Moving(Numbering, Joining):
         for range_ in state.ranges.pop(topic, {}).values():
             self._count_open_ticket(range_.publisher, -1)
         state.removed.pop(topic, None)
-        for table in (state.homes, state.desks, state.voids, state.disputed, state.regroupings, self._firsts):
+        tables = state.homes, state.desks, state.voids, state.disputed, state.regroupings, state.healing.numbers_lost
+        for table in (*tables, self._firsts):
             table.pop(topic, None)
         state.moving.inherited.pop(topic, None)
         for joins in state.joins.values():
@@ -208,7 +211,7 @@ class Moving(Numbering, Joining):
         if self.options.mode == "log":
             self._unanswered.discard(topic)
             self._unmeasured_joins.pop(topic, None)
-            left = Unwatch(topic, self.tree.home(topic), issued, self.tree.moved(topic))
+            left = Unwatch(topic, self.tree.home(topic), issued, self.tree.moved(topic), state.healing.era)
             state.moving.left[topic] = left
             effects.send.append((BROKER, left))
 
@@ -251,6 +254,8 @@ class Moving(Numbering, Joining):
         """Be its home. To be called before the switch, and followed by `_begin_collecting` after it."""
         state = self.state
         state.homes[topic] = Home(estate.issued, kept_from=estate.kept_from)
+        if estate.lost:
+            state.healing.numbers_lost[topic] = list(estate.lost)
         if estate.is_removed:  # again, so that the broker finds its last number where it looks now
             state.removed[topic] = False
         state.regroupings[topic] = _without_places(estate.regrouping)

@@ -14,11 +14,12 @@ from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import Stepped
+from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree.confirming import ConfirmedNode, Outdated
 from seriatim.protocols.tree.messages import (
     Arrived,
     BetweenNodes,
+    JournalLost,
     NodeLeft,
     Refused,
     Subscribe,
@@ -64,6 +65,7 @@ class SequencerNode(ConfirmedNode):
         state = state if state is not None else SequencerNodeState(new_state(options))
         super().__init__(self.sequencer_type(tree, node, options, state.sequencer), options.retry_ms, state)
         self.options = options
+        self._tree = tree
         self._strangers: dict[Node, int] = {}  # epochs of those that may become neighbours
         self._shape_version = 0
         self._follow_shape()
@@ -106,6 +108,27 @@ class SequencerNode(ConfirmedNode):
         machine = cls.take_over(tree, node, options, journal, snapshot, epoch)
         machine.confirm_all(None)
         return machine
+
+    @classmethod
+    def heal(cls, tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> "SequencerNode":
+        """The journal is lost: come back under an epoch that is later than all before, and ask for a new era."""
+        machine = cls(tree, node, options)
+        machine.begin_epoch(epoch)
+        machine.begin_blank()
+        return machine
+
+    def _was_healed(self) -> bool:
+        return bool(self.state.sequencer.healing.life)
+
+    def _forget_all(self) -> None:
+        epoch = self.epoch
+        vars(self).update(vars(SequencerNode.heal(self._tree, self.inner.node, self.options, epoch)))
+        self._to_persist[:] = [TookOver(epoch)]
+        self.epoch = epoch
+
+    def _begin_healing(self, kept: Begun, now: float) -> Effects:
+        lost = JournalLost(kept.kept, kept.named, kept.holes, kept.ordered, kept.placed, kept.lost, kept.ahead)
+        return self._wish(self._framed(self.inner.step(self.inner.node, lost, now), now))
 
     def confirm_all(self, patience_ms: float | None, *, with_broker: bool = True) -> None:
         """See `confirm`. The broker keeps what was stamped (log mode) and the root's order log."""
@@ -264,7 +287,11 @@ class SequencerNode(ConfirmedNode):
         moved, too."""
         state = self.state.sequencer
         home, passage = state.homes.get(topic), state.passages.passages.get(topic)
-        return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
+        found = state.healing.found.stamped.get(topic, 0) if state.healing.found is not None else 0
+        return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0, found)
+
+    def _name(self) -> Node:
+        return self.inner.node
 
     def _above(self) -> Node | None:
         """Also of a root that has begun to hand over: the new root takes itself for its parent."""

@@ -29,6 +29,7 @@ from seriatim.protocols.with_broker import Grown, Kept, Staged, Stamped, Trimmed
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker
 DISPUTES_REMEMBERED = 1_024  # per topic
+STAGES_AHEAD_TIMES = 4
 FIRSTS_SPARED = 64  # settled ranges that may stay in the list of first numbers
 
 
@@ -106,6 +107,8 @@ class Numbering(SequencerCore):
 
         Not yet if somebody joins who must know how long the log is: the topic does not leave before.
         """
+        if self.state.healing.is_frozen:
+            return True
         if not self._is_restless:
             return False
         leaving = self.state.moving.leaving.get(topic)
@@ -123,6 +126,7 @@ class Numbering(SequencerCore):
         ranges[range_.first] = range_
         if self._firsts and (firsts := self._firsts.get(topic)) is not None:
             firsts.append(range_.first)
+        base = self._base(topic, home) if home.era != self.state.healing.era else {}
         regroupings = self.state.regroupings
         regrouping = regroupings.pop(topic, None) if regroupings else None
         if regrouping is not None:
@@ -135,19 +139,19 @@ class Numbering(SequencerCore):
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
             couple, uncouple, once = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
-            stages = self._stages(topic, top)
+            stages = self._stages(topic, top, home, range_)
             numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
-            message = Pass(*numbers, top, {}, couple, uncouple, once, stages, moves=moves, former=former)
+            message = Pass(*numbers, top, base, couple, uncouple, once, stages, moves=moves, former=former)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
         elif not home.top:
-            entries = self._passages.collect(topic)
+            entries = {**base, **self._passages.collect(topic)}
             self._passages.raise_to(topic, range_.last)
             self._finish(topic, range_, entries, now, effects)
         else:
-            stages, moves = self._stages(topic, home.top), self.tree.moves.number
-            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=stages, moves=moves)
+            stages, moves = self._stages(topic, home.top, home, range_), self.tree.moves.number
+            message = Pass(topic, range_.first, range_.last, home.top, base, stages=stages, moves=moves)
             self._on_pass(self.node, message, now, effects)
 
     def _on_pass(self, source: Address, message: Pass, now: float, effects: Effects) -> None:
@@ -166,13 +170,19 @@ class Numbering(SequencerCore):
             order = self._carried(message.first) if is_placed else None
             effects.send.append((self._next_stop(message), structs.replace(message, entries=entries, order=order)))
 
-    def _stages(self, topic: Topic, top: Node) -> tuple[Node, ...]:
+    def _stages(self, topic: Topic, top: Node, home: Home, range_: Range) -> tuple[Node, ...]:
         """The nodes at which somebody waits for the stamp that now begins to climb to `top`.
 
         If anybody waits below the top, the home tells too. So the broker knows that this range is on its way, and need
         not wait for the finished stamp before it looks for more.
+
+        None, if stamps on the broker do not say that stages may be told of these numbers. So if this node loses its
+        journal, others know what may have been told.
         """
-        levels = self._levels.of(topic) if self._levels is not None else ()
+        if self._levels is None or range_.last > max(home.ahead, self.options.stages_ahead):
+            return ()
+        levels = self._levels.of(topic)
+        range_.is_told = bool(levels)
         return levels if levels in ((), (top,)) or self.node in levels else (self.node, *levels)
 
     def _tell_stage(self, message: Pass, entries: Entries, effects: Effects) -> None:
@@ -185,7 +195,8 @@ class Numbering(SequencerCore):
         if not (final and self._is_home(message.topic)):
             numbers, epoch = (message.topic, message.first, message.last), self.state.epoch
             position = self._passing_at if final else 0
-            staged = Staged(*numbers, entries, self.node, epoch, final, position, message.moves)
+            era = self.state.healing.era
+            staged = Staged(*numbers, entries, self.node, epoch, final, position, message.moves, era)
             effects.send.append((BROKER, staged))
 
     def _collect(self, message: Pass) -> Entries:
@@ -214,12 +225,44 @@ class Numbering(SequencerCore):
 
     def _finish(self, topic: Topic, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
         range_.entries = entries
+        self._remember_named(entries)
         if range_.publisher:
             effects.send.append((range_.publisher, self._granted(topic, range_, entries)))
             range_.due = due = now + self.options.lease_ms
             self._leases.append((due, topic, range_.first))
         else:
-            self._chase(topic, range_, now, effects)
+            self._stamp_in_order(topic, range_, now, effects)
+
+    def _stamp_in_order(self, topic: Topic, range_: Range, now: float, effects: Effects) -> None:
+        """Log mode: stamps go out in the order of their numbers. A later pass may end lower, and so be back earlier.
+
+        To publishers a stamp says that all numbers up to it have their place, also if this node loses its journal.
+        """
+        before = self._range_of(topic, range_.first - 1)
+        if before is not None and not before.due:
+            return
+        if self._levels is not None and not range_.due:
+            range_.ahead = self._ahead(topic, range_)
+        self._chase(topic, range_, now, effects)
+        following = self._range(topic, range_.last + 1)
+        while following is not None and following.entries is not None and not following.due:
+            if self._levels is not None:
+                following.ahead = self._ahead(topic, following)
+            self._chase(topic, following, now, effects)
+            following = self._range(topic, following.last + 1)
+
+    def _ahead(self, topic: Topic, range_: Range) -> Number:
+        """How far stages may be told once the broker has this stamp: some times as far as what is under way now."""
+        issued = self.state.homes[topic].issued
+        return issued + self.options.stages_ahead + STAGES_AHEAD_TIMES * (issued - range_.last)
+
+    def _remember_named(self, entries: Entries) -> None:
+        """Somebody waits for these numbers: they are not issued anew if a node loses its journal (healing.py)."""
+        if self._has_neighbours and self.options.mode == "log":
+            named = self.state.named
+            for topic, number in entries.items():
+                if number > named.get(topic, 0):
+                    named[topic] = number
 
     def _granted(self, topic: Topic, range_: Range, entries: Entries) -> Granted:
         epoch, first, last = self.state.epoch, range_.first, range_.last
@@ -238,7 +281,9 @@ class Numbering(SequencerCore):
         assert range_.entries is not None, "only finished ranges are chased"
         if not range_.publisher:
             numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
-            stamped = Stamped(*numbers, range_.entries, self.state.epoch, range_.position, moves)
+            era, is_lost = self.state.healing.era, range_.is_lost
+            placed = self.state.epoch, range_.position, moves, era
+            stamped = Stamped(*numbers, range_.entries, *placed, is_lost, range_.ahead)
             effects.send.append((BROKER, stamped))
         else:
             # From the last one down, while the publisher writes from the first one up: what it loses is the end of
@@ -314,6 +359,8 @@ class Numbering(SequencerCore):
     def _on_kept(self, source: Address, message: Kept, now: float, effects: Effects) -> None:
         range_ = self._range(message.topic, message.first)
         if range_ is not None and not range_.publisher:
+            home = self.state.homes[message.topic]
+            home.ahead = max(home.ahead, range_.ahead)
             self._close(message.topic, message.first)
 
     def _on_trimmed(self, source: Address, message: Trimmed, now: float, effects: Effects) -> None:
@@ -365,15 +412,22 @@ class Numbering(SequencerCore):
             state = "coming"
         else:
             state = "published"
-        answer = Answer(topic, number, state, found or {}, self.state.epoch)  # type: ignore[arg-type]
+        era = self.state.healing.era
+        answer = Answer(topic, number, state, found or {}, self.state.epoch, era)  # type: ignore[arg-type]
         effects.send.append((source, answer))
 
     def _void_of(self, message: Inquire) -> Entries | None:
         """The entries of a number that is a void: for everybody, or for one who cannot believe what came under it."""
         entries = self.state.voids.get(message.topic, {}).get(message.number)
+        if message.is_mine and self._is_number_lost(message.topic, message.number):
+            return {}
         if entries is None and message.rejected:
             entries = self.state.disputed.get(message.topic, {}).get(message.number)
         return entries
+
+    def _is_number_lost(self, topic: Topic, number: Number) -> bool:
+        lost = self.state.healing.numbers_lost.get(topic, ())
+        return any(first <= number <= last for first, last in lost)
 
     def _settle_due(self, now: float, effects: Effects) -> None:
         for queue in (self._leases, self._retries):

@@ -34,6 +34,10 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     """Log mode: nodes tell stamps in stages, so that a subscriber waits for the meeting nodes of its own topics only.
     Needs a broker that passes on plain messages. In ticket mode there are none."""
 
+    stages_ahead: int = 256
+    """Stages are told of at most so many numbers more than usual beyond the last stamp that the broker keeps. So it is
+    known what may have been told by a node that has lost its journal."""
+
     full_stamps: bool = False
     """Every event carries its whole stamp: all topics its own was ever coupled with. Needed where the broker may lose
     events; differences are smaller."""

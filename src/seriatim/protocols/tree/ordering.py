@@ -42,6 +42,8 @@ class Ordering(SequencerCore):
         self._order_due: float | None = 0.0 if self.state.order.ranges else None  # when to hand ranges on, or again
         self._order_rests_until = 0.0  # what comes before goes together
         self._order_ends: Position | None = None  # the root: where the log ends, if it has lost what it had kept
+        if self._parent is None and len(tree.parents) > 1 and not self.state.order.end:
+            self.state.order.counted = True
         self.parent_lags = False  # it has not acknowledged much of what was sent to it
 
     @property
@@ -70,7 +72,7 @@ class Ordering(SequencerCore):
 
     def _merge(self, message: say.Climbing, now: float) -> Position:
         """What passed the child before this message. Returns the position of a pass; 0: not known."""
-        if message.order is None or not self.state.order.begun:
+        if message.order is None or not self.state.order.begun or self.state.healing.is_blank:
             return 0
         if message.order:
             self._order.merge(message.order)
@@ -112,10 +114,13 @@ class Ordering(SequencerCore):
             order.lost, self._order_ends, self._order_due = order.told, message.position, now
             return
         self._order_ends = None
+        if message.position >= self.state.healing.hole:
+            self.state.healing.hole = 0
         was_behind = len(order.ranges) > ORDERED_AT_ONCE
         self._order.forget_to(message.position)
         rests_until = now if was_behind else max(now, self._order_rests_until)
         self._order_due = rests_until if self.state.order.ranges else None
+        self._report_healed(now, effects)
 
     def _on_order_found(self, source: Address, message: say.OrderFound, now: float, effects: Effects) -> None:
         """Continue behind an order log that has more than this process knows, so that no event is numbered a second

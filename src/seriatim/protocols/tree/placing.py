@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from seriatim.model import BROKER, Node, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Answer, Inquire
-from seriatim.protocols.with_broker import EventPlaced, Follow, StampedTo, Unfollow
+from seriatim.protocols.with_broker import EventLost, EventPlaced, Follow, StampedTo, Unfollow
 
 FOLLOWED_MAX = 4_096  # topics; each is a subscription at the broker
 SAYS = {
@@ -34,9 +34,12 @@ class Following(Struct):
     """One topic that this publisher publishes to."""
 
     stamped: Number = 0  # the broker has said that the stamps up to here are out
+    sent_in: int = 0  # the era that was known when the event under way was sent
     before: Number = 0  # what was out already when the event under way was sent
     unplaced: list[Number] = field(default_factory=list)  # stored, and without a place yet
     said: str = ""  # what the home last answered about them
+    era: int = 0  # of the latest stamp
+    eras: dict[Number, int] = field(default_factory=dict)  # of the unplaced: the era in which it cannot be lost
 
 
 class Placing:
@@ -49,7 +52,7 @@ class Placing:
     def sending(self, topic: Topic, home: Node, effects: Effects) -> None:
         """An event of this topic is sent now, for the first time. Called before its `Append` is."""
         following = self._followed(topic, home, effects)
-        following.before = following.stamped
+        following.before, following.sent_in = following.stamped, following.era
 
     def _followed(self, topic: Topic, home: Node, effects: Effects) -> Following:
         following = self.following.get(topic)
@@ -57,7 +60,7 @@ class Placing:
             self._make_room(effects)
             following = self.following[topic] = Following()
             effects.send.append((BROKER, Follow(topic)))
-            effects.send.append((home, Inquire(topic, 1)))
+            effects.send.append((home, Inquire(topic, 1, is_mine=True)))
         return following
 
     def _make_room(self, effects: Effects) -> None:
@@ -73,21 +76,37 @@ class Placing:
             following.stamped = following.before = 0
             effects.send.append((BROKER, Follow(topic)))
         following.unplaced.append(number)
+        following.eras[number] = following.sent_in
         self.waiting[topic] = None
         self.place(topic, following, effects)
+        self._ask_whether_lost(topic, following, home, effects)
 
-    def on_stamped(self, message: StampedTo, effects: Effects) -> bool:
+    def on_stamped(self, message: StampedTo, home: Node, effects: Effects) -> bool:
         """Whether events have got their place."""
         following = self.following.get(message.topic)
         if following is None or message.last <= following.stamped:
             return False
-        following.stamped = message.last
-        return self.place(message.topic, following, effects)
+        following.stamped, following.era = message.last, max(message.era, following.era)
+        is_placed = self.place(message.topic, following, effects)
+        self._ask_whether_lost(message.topic, following, home, effects)
+        return is_placed
+
+    def _ask_whether_lost(self, topic: Topic, following: Following, home: Node, effects: Effects) -> None:
+        """An era has begun since these events were sent. Their stamps may say that they are lost."""
+        for number in following.unplaced:
+            if number <= following.stamped:
+                effects.send.append((home, Inquire(topic, number, is_mine=True)))
 
     def place(self, topic: Topic, following: Following, effects: Effects) -> bool:
         placed = [number for number in following.unplaced if self._has_place(following, number)]
+        if following.era:  # a place says that all before it have theirs: so none before one that may be lost
+            doubtful = [number for number in following.unplaced if number <= following.stamped and number not in placed]
+            placed = [number for number in placed if number < min(doubtful, default=number + 1)]
         if placed:
-            following.unplaced = [number for number in following.unplaced if not self._has_place(following, number)]
+            gone = set(placed)
+            following.unplaced = [number for number in following.unplaced if number not in gone]
+            for number in placed:
+                following.eras.pop(number, None)
             effects.notify.extend([EventPlaced(topic, number) for number in placed])
         if not following.unplaced:
             self.waiting.pop(topic, None)
@@ -95,20 +114,35 @@ class Placing:
         return bool(placed)
 
     def _has_place(self, following: Following, number: Number) -> bool:
-        return number <= following.stamped
+        return number <= following.stamped and following.eras.get(number, following.era) == following.era
 
     def ask_again(self, topic: Topic, home: Node, effects: Effects) -> None:
         effects.send.append((BROKER, Follow(topic)))
-        effects.send.append((home, Inquire(topic, max(self.following[topic].unplaced))))
+        following = self.following[topic]
+        effects.send.append((home, Inquire(topic, max(following.unplaced), is_mine=True)))
+        self._ask_whether_lost(topic, following, home, effects)
 
     def forget(self, topic: Topic) -> None:
         self.following.pop(topic, None)
         self.waiting.pop(topic, None)
 
-    def on_answer(self, message: Answer) -> None:
-        following = self.following.get(message.topic)
-        if following is not None and message.number in following.unplaced:
-            following.said = SAYS.get(message.state, "the node has stamped it, and the broker does not show the stamp")
+    def on_answer(self, message: Answer, effects: Effects) -> bool:
+        """Whether events have got their place, or will get none."""
+        topic, number = message.topic, message.number
+        following = self.following.get(topic)
+        if following is None or number not in following.unplaced:
+            return False
+        if message.state == "void":
+            following.unplaced.remove(number)
+            following.eras.pop(number, None)
+            effects.notify.append(EventLost(topic, number))
+            self.place(topic, following, effects)
+            return True
+        if number <= following.stamped and message.era >= following.era:
+            following.eras[number] = following.era
+            return self.place(topic, following, effects)
+        following.said = SAYS.get(message.state, "the node has stamped it, and the broker does not show the stamp")
+        return False
 
     def why(self, topic: Topic, home: Node) -> str:
         """What the unplaced events of a topic wait for, as far as it is known; empty: there are none."""

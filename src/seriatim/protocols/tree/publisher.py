@@ -151,7 +151,7 @@ class Publisher:
             case Appended() if source == BROKER:
                 self._on_appended(message, effects)
             case StampedTo() if source == BROKER:
-                if self._placing.on_stamped(message, effects):
+                if self._placing.on_stamped(message, self.tree.home(message.topic), effects):
                     self._go_on_in_order(effects)
                 self._reactions.on_final(message)
                 self._go_on_reacting(effects)
@@ -159,8 +159,9 @@ class Publisher:
                 self._reactions.on_final(message)
                 self._go_on_reacting(effects)
             case Answer() if self._is_home(source, message.topic):
-                if is_current(self.state.epochs, source, message.epoch):
-                    self._placing.on_answer(message)
+                is_news = is_current(self.state.epochs, source, message.epoch)
+                if is_news and self._placing.on_answer(message, effects):
+                    self._go_on_in_order(effects)
             case Moved() if source in self.tree.paths:
                 places = {message.topic: Place(message.home, message.move)}
                 self._learn(self.state.moves.number, places, message.shape, effects)

@@ -20,6 +20,7 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.accepting import Accepting
+from seriatim.protocols.tree.healing import Healing
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.removing import Removing
 from seriatim.protocols.tree.shaping import Shaping
@@ -36,11 +37,14 @@ from seriatim.protocols.with_broker import (
     Written,
 )
 
+WAITS_FOR_HEALING = frozenset(
+    {say.Subscribe, say.Update, say.Refresh, say.Inquire, say.Locate, say.Ticket, say.Add, say.Remove, say.AcceptLog}
+)
 QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
 AWAITED = frozenset({say.Welcome, say.SwitchShape, say.Reign})  # by a node that is not part of the tree yet
 
 
-class Sequencer(Shaping, Removing, Accepting):
+class Sequencer(Shaping, Healing, Removing, Accepting):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -58,6 +62,7 @@ class Sequencer(Shaping, Removing, Accepting):
             say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
             say.Arrived: (self._on_arrived, self._expected),
+            say.AskToHeal: (self._on_ask_to_heal, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
             say.CancelMove: (self._on_cancel_move, operator),
             say.CancelReshape: (self._on_cancel_reshape, operator),
@@ -66,7 +71,10 @@ class Sequencer(Shaping, Removing, Accepting):
             Discarded: (self._on_discarded, broker),
             say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
+            say.Heal: (self._on_heal, neighbours),
+            say.Healed: (self._on_climbing, neighbours),
             say.Inquire: (self._on_inquire, None),
+            say.JournalLost: (self._on_journal_lost, itself),
             Kept: (self._on_kept, broker),
             say.Locate: (self._on_locate, None),
             say.Move: (self._on_move, operator),
@@ -103,10 +111,12 @@ class Sequencer(Shaping, Removing, Accepting):
             return self.idle()  # not for a node, or not for this sender to say
         if self.state.moving.awaits_welcome and type(message) not in AWAITED:
             return self.idle()
+        if self.state.healing.is_frozen and type(message) in WAITS_FOR_HEALING:
+            return self.idle()  # whoever asks, asks again
         if type(message) not in QUESTIONS:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)
-        if self.state.moving.leaving:
+        if self.state.moving.leaving and not self.state.healing.is_frozen:
             self._leave(now, effects)
         self._wish(effects)
         return effects
@@ -155,6 +165,7 @@ class Sequencer(Shaping, Removing, Accepting):
             *self._explain_shape(),
             *self._explain_removals(),
             *self._explain_renewals(),
+            *self._explain_healing(),
             *self._explain_order(),
         ]
 
@@ -209,10 +220,12 @@ class Sequencer(Shaping, Removing, Accepting):
         located = say.Located(after, moves.number, moves.after(after), self._shape_told(after))
         effects.send.append((source, located))
 
-    def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
-        self._route(message.to, message.body, now, effects)
-
     def _handle_climbing(self, source: Address, message: say.Climbing, now: float, effects: Effects) -> None:
+        if type(message) is say.Healed:
+            self._on_healed(source, message, now, effects)
+            return
+        if self.state.healing.is_blank:
+            return  # unfinished at its home, so it is lost or issued anew
         match message:
             case say.Pass():
                 self._on_pass(source, message, now, effects)
@@ -226,6 +239,8 @@ class Sequencer(Shaping, Removing, Accepting):
                 self._on_switched(source, message, now, effects)
 
     def _take(self, body: say.Body, now: float, effects: Effects) -> None:
+        if self._is_passed_over(body):
+            return
         match body:
             case say.Finished():
                 self._on_finished(body, now, effects)

@@ -149,6 +149,8 @@ class Shaping(Moving, Ordering):
     def _problem_with_change(self, change: ShapeChange) -> str | None:
         """Why the tree cannot be changed so, and what to do."""
         parents, node, at = self.tree.parents, change.node, change.at
+        if self.state.healing.era:
+            return "a node of this tree has lost its journal and was healed; since then its nodes stay as they are"
         if change.kind == "leave":
             return self._problem_with_leaving(node)
         if not node:

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import CouplingState, Lane, Moves, OrderState, PassageState, SequencingTree, ShapeChange
 from seriatim.protocols.tree.estate import Desk, Estate, Home, KnownAs, Range, Regrouping
+from seriatim.protocols.tree.healing_messages import Healed, JournalLost
 from seriatim.protocols.tree.messages import Subscribe, Tell, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.shaping_messages import Reshape
@@ -131,6 +132,33 @@ class MovingState(Struct, array_like=True, omit_defaults=True):
     gone_since: int = 0  # the change by which it has left the tree; 0: it has not
 
 
+class HealingState(Struct, array_like=True, omit_defaults=True):
+    """What a node knows of eras (healing.py). All but the first five are of a round that is under way."""
+
+    era: int = 0
+    base: dict[Topic, Number] = field(default_factory=dict)  # how far each topic was before this era
+    learned: int = 0  # this node had lost its journal before this era, and was told who holds its topics
+    numbers_lost: dict[Topic, list[tuple[Number, Number]]] = field(default_factory=dict)
+    hole: Position = 0  # the root: where the order went on in this era
+    is_blank: bool = False  # this node has lost its journal, and is not healed yet
+    life: int = 0  # the epoch in which that was noticed
+    round: int = 0
+    phase: int = 0  # 0: no round is under way
+    is_drained: bool = False  # nothing is issued, and nobody is answered, before an era begins
+    lost: dict[Node, int] = field(default_factory=dict)
+    waits: set[Node] = field(default_factory=set)  # those below that have not answered
+    report: Healed = Healed(0, 0)  # what the others said, and what is known here
+    asking: dict[Node, int] = field(default_factory=dict)  # the root: who has asked to be healed, in which epoch
+    found: JournalLost | None = None  # a blank node: what the broker keeps of it
+    lengths: dict[Topic, Number] = field(default_factory=dict)  # a blank node: of the logs of its topics
+    unmeasured: set[Topic] = field(default_factory=set)  # a blank node: topics whose lengths it must report
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing is issued and nobody is answered."""
+        return self.is_blank or self.is_drained
+
+
 class SequencerState(Struct, array_like=True):
     """Everything a node knows."""
 
@@ -150,11 +178,14 @@ class SequencerState(Struct, array_like=True):
     moving: MovingState = field(default_factory=MovingState)
     removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
     renewing: dict[Topic, Number] = field(default_factory=dict)  # another log goes on here; the broker has yet to know
+    healing: HealingState = field(default_factory=HealingState)
+    named: dict[Topic, Number] = field(default_factory=dict)  # how far the stamps and floors given out here go
+    names_all: bool = False  # since the node began; an earlier version did not remember it
 
 
 def new_state(options: TreeOptions) -> SequencerState:
     """A node that has done nothing yet. If there is an order log, it is in it from the first number on."""
-    return SequencerState(order=OrderState(begun=options.keeps_order_log))
+    return SequencerState(order=OrderState(begun=options.keeps_order_log), names_all=True)
 
 
 def state_of_newcomer(options: TreeOptions) -> SequencerState:
@@ -193,6 +224,8 @@ class Holding(Struct):
     forged: Number = 0  # what came under this number, when it was the next one, had no right to
     begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
     placed: list[Stamped] = field(default_factory=list)  # log mode: the latest stamps that tell positions
+    era: int = 0  # in which the home is known to know us without a break
+    lost: list[tuple[Number, Number]] = field(default_factory=list)  # stamped as lost, and not told yet
 
 
 class Changing(Struct):
@@ -244,6 +277,7 @@ class Reading(Struct):
     gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
     begun: set[Topic] = field(default_factory=set)  # something of these was here: what is missing later is lost
     stopped: Gap | None = None  # it does not go on behind this gap: the application must decide
+    is_anew_due: bool = False  # the order log has a hole behind the joins: join again
 
 
 class SubscriberState(Struct):
@@ -269,6 +303,7 @@ class SubscriberState(Struct):
     reading: Reading | None = None  # the past; no topic is open meanwhile
     had_past: bool = False
     moves: Moves = field(default_factory=Moves)
+    doubts: dict[Topic, int] = field(default_factory=dict)  # era of a stamp, whose home may not know us
     locating: int = 0  # somebody knew of this move, and was asked where topics live; 0: nobody was
     sought: int = 0  # how often other nodes were asked because a home did not answer
 

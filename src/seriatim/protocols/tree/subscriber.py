@@ -95,7 +95,7 @@ class Subscriber(Gaps):
             if done is not None:
                 at = max(holding.start, min(at, done.get(topic, 0)))
             floor = holding.floor if at == holding.start else {}  # only the first event waits for it
-            records.append(Joined(state.version, topic, at, floor, acquaintance=holding.acquaintance))
+            records.append(Joined(state.version, topic, at, floor, acquaintance=holding.acquaintance, era=holding.era))
             if self.options.tells_stages and at > holding.final_to:
                 records.append(Done(topic, at, early=True))
         early = sorted((topic, number) for topic, number in state.early.items() if topic not in state.holdings)
@@ -196,7 +196,8 @@ class Subscriber(Gaps):
     def _is_owed(self) -> bool:
         """Whether somebody has still to answer."""
         state = self.state
-        return state.changing is not None or bool(state.unheard) or state.reading is not None or bool(state.locating)
+        is_asking = state.reading is not None or bool(state.locating) or bool(state.doubts)
+        return state.changing is not None or bool(state.unheard) or is_asking
 
     def _wish(self, now: float, effects: Effects) -> None:
         state, options = self.state, self.options

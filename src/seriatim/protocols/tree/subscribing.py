@@ -7,18 +7,19 @@ topic starts and which floor its first event must wait for. Until then whatever 
 A subscriber with a lease has its nodes confirm that they know it, and begins anew with one that has forgotten it.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from seriatim.model import BROKER, Gap, InputError, Node, Number, Topic
 from seriatim.order import Place, ShapeChange
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.estate import KnownAs
+from seriatim.protocols.tree.healing_messages import known_since
 from seriatim.protocols.tree.history import History
 from seriatim.protocols.tree.receiving import told, told_from
 from seriatim.protocols.tree.seeking import ask_around
 from seriatim.protocols.tree.state import Changing, Holding, Reading
-from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
+from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Staged, Stamped, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
@@ -76,6 +77,7 @@ class Subscribing(History):
         for topic in sorted(remove):
             self._unstamped -= len(self.state.holdings.pop(topic).unstamped)
             self.state.unheard.pop(topic, None)
+            self.state.doubts.pop(topic, None)
             self.state.beyond.discard(topic)
             if topic not in add or began.start is not None:
                 self.state.attending.pop(topic, None)
@@ -118,6 +120,7 @@ class Subscribing(History):
         self._ask_for_past(effects)
         if self.state.locating:
             effects.send.append((self.tree.root, say.Locate(self.state.moves.number)))
+        self._ask_about_doubts(self.state.doubts, effects)
         changing = self.state.changing
         if changing is None:
             return
@@ -168,6 +171,7 @@ class Subscribing(History):
         holding = self.state.holdings[topic]
         holding.start = holding.stamped_to = holding.final_to = message.start
         holding.floor, holding.acquaintance, holding.home = message.floor, message.acquaintance, self.tree.home(topic)
+        holding.era = message.era
         self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
         if self.state.reading is not None:
             self._join_in_past(self.state.reading, message)
@@ -311,7 +315,54 @@ class Subscribing(History):
         about = {topic: KnownAs(each.home, each.acquaintance) for topic, each in moved if self.tree.home(topic) == node}
         return say.Refresh(complete, now, about)
 
+    def _doubt(self, message: Stamped | Staged, holding: Holding, effects: Effects) -> None:
+        topic = message.topic
+        if message.era > max(holding.era, self.state.doubts.get(topic, 0)):
+            self.state.doubts[topic] = message.era
+            self._ask_about_doubts([topic], effects)
+
+    def _ask_about_doubts(self, topics: Iterable[Topic], effects: Effects) -> None:
+        complete = self.state.version - (self.state.changing is not None)
+        for node in sorted({self.tree.home(topic) for topic in topics}):
+            effects.send.append((node, self._refreshing(node, complete, 0.0)))
+
+    def _settle_doubts(self, message: say.Refreshed, now: float, effects: Effects) -> None:
+        """The home of topics with a new era has answered. If it knew us when the era began, nothing was missed."""
+        doubts, node = self.state.doubts, message.node
+        asked = [topic for topic, era in doubts.items() if self.tree.home(topic) == node and message.era >= era]
+        if not asked or self.state.changing is not None:
+            return
+        holdings = {topic: self.state.holdings[topic] for topic in asked}
+        if all(self._is_still_known(topic, each, message, now) for topic, each in holdings.items()):
+            for topic, holding in holdings.items():
+                holding.home, holding.acquaintance, holding.era = node, message.acquaintance, message.era
+                del doubts[topic]
+        else:
+            self._rejoin(self.topics, now, effects)
+
+    def _is_still_known(self, topic: Topic, holding: Holding, message: say.Refreshed, now: float) -> bool:
+        if holding.acquaintance == message.acquaintance and holding.home in ("", message.node) and message.acquaintance:
+            return True
+        if self._waits_for_floor(topic, holding):
+            return False
+        if topic in message.inherited:
+            return True
+        if holding.home not in ("", message.node) or not message.acquaintance:
+            return False
+        era = known_since(message.acquaintance)  # later than ours: others have told the home of us
+        return era > holding.era and not self._lapsed(now)
+
+    def _waits_for_floor(self, topic: Topic, holding: Holding) -> bool:
+        """Whether its first event waits for numbers that nobody but the home had named: it may have lost its journal,
+        and they may have been issued anew, behind that event."""
+        lanes = self.state.lanes
+        if lanes[topic].done > holding.start:
+            return False
+        return any(other in lanes and number > lanes[other].done for other, number in holding.floor.items())
+
     def _on_refreshed(self, message: say.Refreshed, now: float, effects: Effects) -> None:
+        if self.state.doubts:
+            self._settle_doubts(message, now, effects)
         confirmed = self.state.confirmed
         if self._lease_ms is None or message.at <= confirmed.get(message.node, message.at):
             return  # nobody asked, or an old answer

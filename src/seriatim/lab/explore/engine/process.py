@@ -41,6 +41,7 @@ class Process:
     lives: int = 1  # as registered: each has a later epoch
     newest: list[Payload] | None = None  # the journal, while a process looks at an older copy of it
     apart: list[Payload] | None = None  # the journal of a second process
+    is_healing: bool = False  # the journal was lost, and there is no other one yet
 
     @property
     def script(self) -> Sequence[Payload]:
@@ -76,6 +77,8 @@ class Process:
             found.append(Transition("replace", self.address))
         if self.zombie is not None:
             found.append(Transition("haunt", self.address))
+        if self.budget.losses_of_journal and self.newest is None and self.apart is None and self.zombie is None:
+            found.append(Transition("forget", self.address))
         if self.budget.copies and self.newest is None and self.apart is None:
             lacks = self.world.aged(self.journal)
             found += [
@@ -128,6 +131,10 @@ class Process:
         elif kind == "replace":
             self._spend(takeovers=1)
             self.zombie = Zombie(machine, len(self.journal), self.wake_at)
+            effects = self._restart()
+        elif kind == "forget":
+            self._spend(losses_of_journal=1)
+            self.journal, self.is_healing = [], True
             effects = self._restart()
         elif kind == "age":
             self._spend(copies=1)
@@ -192,6 +199,7 @@ class Process:
     def obey(self, effects: Effects) -> None:
         """Carry out what concerns this machine alone: its journal, its application and its next waking."""
         if effects.persist:
+            self.is_healing = False
             self.journal.extend(effects.persist)
             self.read_to = len(self.journal)
         self.wake_at = effects.wake_at
@@ -216,7 +224,11 @@ class Process:
         assert restore is not None, "checked when the world was made"
         self.lives += 1
         self.read_to = len(self.journal)
-        come_back = self.world.roles[self.address].come_back
+        come_back, heal = self.world.roles[self.address].come_back, self.world.roles[self.address].heal
+        if self.is_healing:
+            assert heal is not None, "only a machine that can be healed forgets"
+            self.machine = heal(self.lives)
+            return self.machine.tick(self.clock)
         self.machine = restore(self.journal) if come_back is None else come_back(self.journal, self.lives)
         return self.machine.tick(self.clock)
 

@@ -13,6 +13,7 @@ ALONE = {
     "issue": "{target} is told: {message}",
     "tick": "{target}: time passes",
     "crash": "{target} crashes and restarts from its journal",
+    "forget": "{target} loses its journal, and is healed",
     "die": "{target} dies",
     "suspect": "{target} is told that {lane} is gone",
     "replace": "{target} is replaced, but goes on",

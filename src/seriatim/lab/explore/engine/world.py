@@ -21,7 +21,7 @@ from seriatim.protocols.machine import Machine, Payload
 TIMER: Address = "timer"  # as a cause of messages: a tick or a fault
 
 Kind: TypeAlias = Literal[
-    "deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "suspect", "age", "double"
+    "deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "suspect", "age", "double", "forget"
 ]
 
 REGULAR: frozenset[str] = frozenset({"deliver", "issue"})  # the others may happen, but nobody can count on them
@@ -37,6 +37,7 @@ class Transition(NamedTuple):
     - `age`: the process dies, and another starts from an older copy of its journal (`lane`: how many records it lacks);
       `double`: another process takes over with a copy of the journal, so that the journal does not fence the old one,
       which haunts.
+    - `forget`: the process dies, and its journal is lost; its operator heals it.
     - `suspect`: its driver tells it that the machine named by `lane` is gone, which is true.
     """
 
@@ -81,6 +82,7 @@ class Role:
     thaw: Callable[[Any], Stateful]
     restore: Callable[[Sequence[Payload]], Stateful] | None = None
     come_back: Callable[[Sequence[Payload], int], Stateful] | None = None  # the same, in at least this epoch
+    heal: Callable[[int], Stateful] | None = None  # without its journal, in this epoch
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Budget:
     losses: int = 0
     deaths: int = 0
     takeovers: int = 0
+    losses_of_journal: int = 0
     copies: int = 0  # older copies of its journal, and second processes with a journal of their own
 
 

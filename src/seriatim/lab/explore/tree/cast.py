@@ -47,6 +47,7 @@ from seriatim.protocols.with_broker import (
     Ceded,
     Change,
     Changed,
+    EventLost,
     EventPlaced,
     EventStored,
     Ordered,
@@ -107,7 +108,7 @@ class TreeWorld(Plan[Cast]):
                 self.one_at_a_time,
                 is_timeless=self.is_timeless(),
                 pasts=pasts_of(self.scripts),
-                may_lose_order=BROKER in self.scripts,
+                may_lose_order=BROKER in self.scripts or self.loses_journals,
             ),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
@@ -115,12 +116,16 @@ class TreeWorld(Plan[Cast]):
             may_lose=self.may_lose,
             answers=answers,
             is_answer=instances_of(
-                Changed, EventPlaced if self.options.follows_stamps else EventStored, MoveEnded, ReshapeEnded
+                Changed,
+                EventLost,
+                EventPlaced if self.options.follows_stamps else EventStored,
+                MoveEnded,
+                ReshapeEnded,
             ),
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
-            noted=noted,
+            noted=noted_with_places if self.loses_journals else noted,
             fenced=parts.cast.fenced,
             listens=listens,
             prepared=self.prepared,
@@ -144,6 +149,11 @@ class TreeWorld(Plan[Cast]):
         if type(payload) is not StampedTo:
             return []
         return [publisher for publisher, reader in self.readers.items() if reader == address]
+
+    @property
+    def loses_journals(self) -> bool:
+        """Whether a node may lose its journal."""
+        return any(budget.losses_of_journal for budget in self.budgets.values())
 
     def is_timeless(self) -> bool:
         """Whether no machine is ever ticked, so that what it would then do cannot matter."""
@@ -202,6 +212,11 @@ def noted(payload: Payload) -> Payload | None:
     if type(payload) is not Notification:
         return payload if type(payload) is Gap else None
     return structs.replace(payload, entries={}, early=False) if payload.entries or payload.early else payload
+
+
+def noted_with_places(payload: Payload) -> Payload | None:
+    """Where numbers may be lost, checks also look at what publishers are told."""
+    return payload if type(payload) is EventPlaced else noted(payload)
 
 
 def leave(machine: Any) -> None:
@@ -313,13 +328,15 @@ class Parts:
             machine: Any = partial(cast.sequencer, tree, node, options)
             restore: Any = None
             come_back: Any = None
+            heal: Any = None
             if self.plan.with_links:
                 node_type = node_with(cast.sequencer, cast.node)
                 machine = partial(node_type, tree, node, options)
                 restore = partial(node_type.take_over, tree, node, options)
                 if not self.plan.broker_per_topic:
                     come_back = partial(node_type.come_back, tree, node, options)
-            roles[node] = Role(machine, machine, restore, come_back)
+                    heal = partial(node_type.heal, tree, node, options)
+            roles[node] = Role(machine, machine, restore, come_back, heal)
         for node in self.newcomers:
             roles[node] = self._newcomer(node)
         for broker in self.brokers:

@@ -6,12 +6,14 @@ from typing import Any
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, inner, stuck
 from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
 from seriatim.lab.explore.tree.shape_checks import shape_violations
-from seriatim.model import BROKER, Address, Node, Notification, Number, Topic
+from seriatim.model import BROKER, Address, Gap, Node, Notification, Number, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
-from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
+from seriatim.protocols.tree.receiving import LOST
+from seriatim.protocols.with_broker import Change, EventPlaced, Publish, Staged, Stamped
 
 
 def _has_stopped_in_past(machine: object) -> bool:
@@ -53,7 +55,7 @@ class TreeChecks(OrderChecks):
             # Then a home may forget the request; if the topic moves, it has several, with clocks of their own.
             request = Fact(question, message.first, self.options.lease_ms, tuple(self.nodes))
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped:
+        if type(message) is Stamped and not message.is_lost:  # of what was lost, stages may have told another stamp
             stamp = f"{message.topic} {message.first}"
             position = Fact(f"position of {stamp}", message.position)
             return Fact(f"stamp of {stamp}", (message.last, message.entries)), position
@@ -72,6 +74,7 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
+        found += self._lost_in_vain(world)
         if self.options.order == "global":
             found += self._causal(world)
         if not found:
@@ -91,16 +94,36 @@ class TreeChecks(OrderChecks):
         for payload in world.log(address):
             if type(payload) is Notification:
                 notified.setdefault(payload.event.topic, set()).add(payload.number)
+            elif type(payload) is Gap and payload.reason == LOST:
+                notified.setdefault(payload.topic, set()).update(range(payload.first, payload.last + 1))
         for topic, holding in sorted(machine.state.holdings.items()):
             lane = machine.state.lanes[topic]
             events, last = self._on_broker(world, topic)
             if lane.open and lane.done < last:
                 reasons = "; ".join(explained(machine)) or "it has not arrived"
                 found.append(Violation("stuck", f"{address} was not notified of {topic} {lane.done + 1}: {reasons}"))
-            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in notified.get(topic, ()))
+            told = notified.get(topic, set())
+            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in told)
             if lane.open and lost:
                 found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
         return found
+
+    def _lost_in_vain(self, world: Stopped) -> list[Violation]:
+        """What a publisher was told to have its place is not lost with a journal."""
+        lost: dict[Topic, list[tuple[Number, Number]]] = {}
+        for address in world.addresses:
+            machine = world.machine(address)
+            for topic, kept in machine.state.topics.items() if isinstance(machine, Broker) else ():
+                stretches = [(stamp.first, stamp.last) for stamp in kept.stamps if stamp.is_lost]
+                if stretches:
+                    lost[topic] = stretches
+        return [
+            Violation("loss", f"{address} was told that {each.topic} {each.number} has its place, and it was lost")
+            for address in world.addresses
+            for each in world.log(address)
+            if type(each) is EventPlaced
+            and any(first <= each.number <= last for first, last in lost.get(each.topic, ()))
+        ]
 
     def _causal(self, world: Stopped) -> list[Violation]:
         """A reaction comes after what its publisher had been notified of, and after its own events.

@@ -17,6 +17,8 @@ from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.broker import OrderLogState
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.tree.history import LOST_IN_PAST
+from seriatim.protocols.tree.receiving import LOST
+from seriatim.protocols.tree.subscribing import BEGAN_ANEW
 from seriatim.protocols.with_broker import Change
 
 ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
@@ -168,8 +170,11 @@ def _missing(
         for begin, each in zip(order.begins, order.ranges, strict=True)
         for number in range(each.first, each.last + 1)
     }
-    gaps = {(each.topic, n) for each in log if type(each) is Gap for n in range(each.first, each.last + 1)}
-    told |= gaps - places.keys()  # what the log has is no gap
+    gaps = [each for each in log if type(each) is Gap]
+    missed = {(each.topic, n) for each in gaps for n in range(each.first, each.last + 1)}
+    told |= missed - places.keys()  # what the log has is no gap
+    anew = [each for each in gaps if each.reason in (BEGAN_ANEW, LOST)]  # but its home did not know the subscriber
+    told |= {(each.topic, n) for each in anew for n in range(each.first, each.last + 1)}
     missing: dict[Topic, Number] = {}
     for topic in change.add & machine.state.lanes.keys():
         for number in range(1, machine.state.lanes[topic].done + 1):

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
+from seriatim.lab.explore.tree.healing_variants import HEALING
 from seriatim.model import Address, Entries, Node, Number, Topic
 from seriatim.order import HoldBack, OrderedRange, ShapeChange, Shift, level
 from seriatim.protocols.broker import Broker
@@ -328,3 +329,5 @@ VARIANTS["no-asking-around"] = (
         publisher=broken(Publisher, _seek=gives(None)),
     ),
 )
+
+VARIANTS |= HEALING
