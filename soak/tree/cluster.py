@@ -348,7 +348,8 @@ class Cluster:
         for each, addresses in self.addresses.items():
             shown = list(addresses)
             if each == parent:
-                shown = [self.proxies[link].address for link in self.links(name, parent)]
+                links = self.links(name, parent)  # none to a root that came later: the layout says where it is
+                shown = [self.proxies[link].address for link in links if link in self.proxies] or shown
             elif each == node and address is not None:
                 shown = [address]
             lines += [f"[nodes.{each}]", f"address = {shown!r}"]

@@ -23,7 +23,7 @@ from seriatim.cli.moving import Mover
 from seriatim.client.tree.life import registered_durable
 from seriatim.model import SeriatimError, TimedOut
 from soak.children import Child, wait_for
-from soak.journals import copy_journal, nearly_full, replaced, tear
+from soak.journals import appends_to, copy_journal, nearly_full, replaced, tear
 from soak.launch import FILE_BYTES_MAX
 from soak.refusals import Refusal, ask, must_end
 from soak.tree.cluster import CLUSTER_NAME, Cluster
@@ -36,6 +36,7 @@ NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
 MOVE_S = 30.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
+GROWS_S = 5.0  # in which a node that has something to do writes to its journal
 TOLD_S = 5.0  # in which a durable subscription has told how far it is, also on a busy machine
 THIRD_S = 4.0  # a node's third process may run it for so long, where its children and clients do not look
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
@@ -56,6 +57,10 @@ def check(refusal: Refusal) -> None:
 
 class NotMoved(SeriatimError):
     """A move was not made, because of other faults. That is no violation; it must only do no harm."""
+
+
+class Harmless(SeriatimError):
+    """A fault was left out, because it would have changed nothing."""
 
 
 class Nemesis:
@@ -91,7 +96,7 @@ class Nemesis:
         try:
             child = await self._child(fault.target)
             began_at, ended_at = await _FAULTS[fault.kind](self, fault, child)
-        except (NotMoved, NotReshaped):
+        except (Harmless, NotMoved, NotReshaped):
             self.left_out.append(fault)
             return None
         finally:
@@ -248,8 +253,11 @@ class Nemesis:
         return Child(f"{node}-second", "soak.launch", arguments, folder / "logs" / f"{node}-second.log")
 
     async def _is_active(self, node: str) -> bool:
-        async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
-            return any(place.node == node and each is not None for place, each in await found.status())
+        try:
+            async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
+                return any(place.node == node and each is not None for place, each in await found.status())
+        except SeriatimError:  # everything was killed just now
+            return False
 
     async def _claim(self, fault: Fault, journals: Path | None) -> Times:
         node, began_at = fault.target, now()
@@ -292,7 +300,17 @@ class Nemesis:
         return killed_at, child.started_at
 
     async def _registered(self, name: str) -> int:
-        """How many events a durable subscription has told that it has acknowledged."""
+        """How many events a durable subscription has told that it has acknowledged. Waits until somebody can say so."""
+        give_up_at = now() + ENDS_S
+        while True:
+            try:
+                return await self._registered_now(name)
+            except SeriatimError:  # everything was killed just now
+                if now() > give_up_at:
+                    raise
+            await asyncio.sleep(TOLD_S / 10)
+
+    async def _registered_now(self, name: str) -> int:
         async with find_cluster(self._cluster.nats.url, CLUSTER_NAME, ENDS_S) as found:
             assert found.broker.lives is not None, "JetStream keeps them"
             record = await registered_durable(found.broker.lives, name)
@@ -323,6 +341,11 @@ class Nemesis:
         journal = self._cluster.journal_folder(fault.target)
         copy = journal.with_name(f"{journal.name}-copy")
         copy_journal(journal, copy)
+        appends = appends_to(copy)
+        try:  # a node without topics may have nothing to write
+            await wait_for(lambda: appends_to(journal) > appends, GROWS_S, f"{fault.target} to go on")
+        except TimedOut:
+            raise Harmless(f"the copy of {fault.target}'s journal is as good as the journal") from None
         await asyncio.sleep(fault.for_s)
         child.kill()
         killed_at = now()

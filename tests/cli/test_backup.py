@@ -109,6 +109,7 @@ restoring.copy_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.long
 def test_restore_that_is_killed_leaves_nothing_and_is_done_again(machine: Machine, tmp_path: Path) -> None:
     copy, target = tmp_path / "copy", tmp_path / "new" / "journal"
     with machine.serve() as node:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from seriatim.cli import main
+from seriatim.cli import apply, main
 from seriatim.cli.moving import describe, homes_of_plan, keep_undo
 from seriatim.model import InputError
 from seriatim.order import Place
@@ -116,7 +116,7 @@ def test_a_plan_is_applied_resumed_and_undone(cluster: dict[str, Any], tmp_path:
         (["node", "add", "eu", "--parent", "root"], 1, "the layout is as before: there is a node eu already"),
         (["node", "remove", "africa"], 2, "NODE: there is no node 'africa'"),
         (["node", "remove", "root"], 2, "NAME: root is the default home"),
-        (["node", "remove", "eu"], 2, "live on eu; move them first: seriatim move orders --to root; "),
+        (["node", "remove", "eu"], 2, "on eu; move them first: seriatim move "),
         (["standby", "add", "eu", "127.0.0.1:7000"], 1, "which no other machine can read, so a standby could not take"),
         (["standby", "add", "eu", "nonsense"], 2, "HOST:PORT"),
         (
@@ -201,6 +201,19 @@ def test_what_is_kept_to_undo_a_plan(tmp_path: Path) -> None:
     assert kept(homes, {"b": "root"}) == {"a": "us", "b": "root"}, "a has moved meanwhile"
     assert kept(homes, {"b": "asia", 'c "d"': "us"}) == {"a": "us", "b": "root", 'c "d"': "us"}, "b came by elsewhere"
     assert kept({"b": "us"}, {"b": "eu"}) == {"b": "eu"}
+
+
+def test_on_a_terminal_a_plan_says_how_far_it_is(
+    cluster: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(apply, "show_progress", shown.append)
+    to = {"eu": "us"}.get(homes_now(cluster["url"])["stock"], "eu")
+    (tmp_path / "plan.toml").write_text(f'[homes]\nstock = "{to}"\n')
+    assert run("apply", tmp_path / "plan.toml", "--url", cluster["url"])[0] == 0
+    assert [each for each in shown if each] == ["1 topic to move", "1 of 1 topic moved, about 0 s left"]
+    assert shown[-1] == "", "it is taken away"
+    assert apply._progress(250, 1_000, 20.0) == "250 of 1,000 topics moved, about 60 s left"
 
 
 def test_a_description_says_where_topics_live_and_where_they_began() -> None:

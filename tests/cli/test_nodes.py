@@ -94,6 +94,14 @@ def test_a_plan_brings_nodes_and_takes_them_away(tmp_path: Path) -> None:
             assert (code, "removed" in out) == (0, False), "only when asked"
             code, out, error = run("apply", less, "--remove-nodes", *where)
             assert (code, out.splitlines()[0]) == (0, "node eu was removed"), error
+            file = tmp_path / "now.toml"
+            code, _, error = run("layout", "--out", file, *where)
+            assert code == 0, error
+            now, nodes = load_config(file), json.loads((tmp_path / "ready.json").read_text())["nodes"]
+            assert now.homes == {"orders": "top", "prices": "root"}, "eu, where one of them began, has left"
+            addresses = {name: node.addresses for name, node in now.nodes.items()}
+            assert addresses["root"] == (nodes["root"],) and set(addresses) == {"root", "top"}
+            assert not addresses["top"][0].endswith(":0"), "others must know where it is"
             run("pub", "orders", "order {{n}}", "--count", "5", *where)
             assert one.wait() == 0
             assert [row["data"] for row in one.rows()] == [f"order {n}" for n in range(1, 6)] * 4
@@ -122,7 +130,8 @@ def test_nodes_and_standbys_in_processes_of_their_own(nats: NatsServer, tmp_path
     """The new node waits until it is added. The root is killed, and its standby, which came later, takes over. Files
     from before are told, and written anew."""
     url, cluster = nats.url, "apart"
-    at = dict(zip(("root", "eu", "asia", "standby"), map("127.0.0.1:{}".format, free_ports(4)), strict=True))
+    names = ("root", "eu", "asia", "standby", "elsewhere")
+    at = dict(zip(names, map("127.0.0.1:{}".format, free_ports(5)), strict=True))
     known = {"root": ("", at["root"]), "eu": ("root", at["eu"])}
     file = write_config(tmp_path / "cluster.toml", url, cluster, known)
     new = write_config(tmp_path / "new.toml", url, cluster, {**known, "asia": ("eu", at["asia"])})
@@ -130,7 +139,7 @@ def test_nodes_and_standbys_in_processes_of_their_own(nats: NatsServer, tmp_path
     with ExitStack() as stack:
         root, _eu = (serving(stack, file, "--node", node) for node in ("root", "eu"))
         one = stack.enter_context(
-            Running("sub", "orders", "prices", *where, "--json", "--count", "40", "--idle", "600")
+            Running("sub", "orders", "prices", *where, "--json", "--count", "50", "--idle", "600")
         )
         one.wait_for_line("listening to")
         plan = tmp_path / "plan.toml"
@@ -173,6 +182,14 @@ def test_nodes_and_standbys_in_processes_of_their_own(nats: NatsServer, tmp_path
         assert {name: node.parent for name, node in config.nodes.items()} == {"root": None, "eu": "root", "asia": "eu"}
         assert config.nodes["asia"].addresses == (at["asia"],) and config.nodes["root"].journal == "broker"
         assert (tmp_path / "cluster.toml.before").exists()
+        asia.process.terminate()
+        assert asia.wait() == 0
+        code, out, error = run("node", "address", "asia", at["elsewhere"], *where)
+        assert (code, out) == (0, f"node asia is at {at['elsewhere']}\n"), "also while it is away: " + error
+        asia = serving(stack, new, "--node", "asia")
+        run("pub", "orders", "order {{n}}", "--count", "10", *where)
+        (there,) = [row["active"] for row in lines(run("node", "--json", *where)[1]) if row["node"] == "asia"]
+        assert there == at["elsewhere"]
         run("move", "orders", "--to", "eu", *where)
         code, out, error = run("node", "remove", "asia", *where)
         assert (code, out) == (0, "node asia was removed\n"), error
@@ -180,7 +197,7 @@ def test_nodes_and_standbys_in_processes_of_their_own(nats: NatsServer, tmp_path
         run("pub", "prices", "price {{n}}", "--count", "10", *where)
         assert one.wait() == 0
         words = [row["data"].split()[0] for row in one.rows()]
-        assert words == ["order"] * 10 + ["price"] * 10 + ["order"] * 10 + ["price"] * 10
+        assert words == ["order"] * 10 + ["price"] * 10 + ["order"] * 20 + ["price"] * 10
         refused = Running("serve", "--config", new, "--node", "asia")
         with refused:
             assert refused.wait() == 2

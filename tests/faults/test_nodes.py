@@ -21,6 +21,7 @@ def test(request: pytest.FixtureRequest) -> str:
     return str(request.node.nodeid)
 
 
+@pytest.mark.long
 def test_a_leaf_comes_is_killed_and_goes(stage: Stage, test: str) -> None:
     stage.round(
         test,

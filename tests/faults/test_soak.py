@@ -25,6 +25,7 @@ def soak(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_short_soak_in_which_nothing_goes_wrong(tmp_path: Path) -> None:
     result = soak("--round-s", "8", "--faults", "kill-subscriber", "--rate", "200", "--folder", str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr

@@ -72,10 +72,12 @@ def test_a_node_claimed_by_a_second_process(stage: Stage, test: str) -> None:
     stage.round(test, ("claim-node", "east"))
 
 
+@pytest.mark.long
 def test_a_node_claimed_by_a_process_with_another_journal(stage: Stage, test: str) -> None:
     stage.round(test, ("second-process", "east"), ("second-process", "root"))
 
 
+@pytest.mark.long
 def test_an_older_copy_of_a_journal(stage: Stage, test: str) -> None:
     stage.round(test, ("stale-journal", "east"), ("stale-journal", "root"))
 

@@ -15,6 +15,7 @@ from seriatim.client.connect import connect
 from seriatim.client.options import GapPolicy
 from seriatim.live.server import SequencerServer
 from seriatim.model import RequestRefused
+from seriatim.protocols.tree.messages import AcceptLog
 from seriatim.server.acceptance import Acceptance
 from tests.brokers.nats.servers import running_server
 from tests.live.test_health import TREE, configured, found, healthy, plain, serving
@@ -117,6 +118,29 @@ async def test_events_of_the_new_stream_are_dropped_only_if_that_is_wanted(tmp_p
             async with connect(url, cluster=cluster) as bus, bus.subscribe("orders") as events:
                 await bus.publish("orders", b"order 4")
                 assert (await events.next(60)).data == b"order 4"
+
+
+async def test_what_is_stored_after_it_was_accepted_without_dropping_is_not_dropped(tmp_path: Path) -> None:
+    """It was empty when the operator accepted it. A moment later it was not; the broker has the last look."""
+    async with running_server(tmp_path / "nats") as nats_server:
+        config = configured(tmp_path, nats_server.url, {"root": {}}, homes={"orders": "root"})
+        async with serving(config) as server, plain(nats_server.url) as (_, jetstream):
+            async with connect(nats_server.url, cluster=config.cluster) as bus:
+                await bus.publish("orders", b"1")
+                await bus.publish("orders", b"2")
+            stream = await jetstream.find_stream_name_by_subject("orders")
+            await jetstream.delete_stream(stream)
+            await jetstream.add_stream(name=stream, subjects=["orders"])
+            await jetstream.publish("orders", b"new")
+            await broken(server, "was deleted and created again")
+            host: Any = server.served["root"].host
+            host.driver.deliver("root", AcceptLog("orders", drop=False))
+            await broken(server, "`seriatim accept orders --drop-events` drops them, and the topic continues")
+            assert "holds 1 events" in (await accepted(config, "orders")).refused
+            assert (await jetstream.stream_info(stream)).state.messages == 1, "nothing was dropped"
+            answer = await accepted(config, "orders", drop=True)
+            assert (answer.is_done, answer.first, answer.dropped) == (True, 4, 1), answer
+            await healthy(server)
 
 
 async def test_a_log_is_known_where_its_topic_has_moved_to(tmp_path: Path) -> None:

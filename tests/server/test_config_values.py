@@ -138,7 +138,8 @@ def test_whatever_a_file_says_it_is_refused_or_it_can_be_served(lines: list[tupl
         except InputError as error:
             assert error.problem and error.fix
             return
-        assert parse_config(load_again(config, Path(folder)), config.folder) == config
+        again = parse_config(load_again(config, Path(folder)), config.folder)
+        assert msgspec.structs.replace(again, file=config.file) == config
         described = ClusterDescription.of(config.cluster, config.tree, config.options)
         told = msgspec.structs.replace(described, broker_options=config.broker_options)
         assert decode_description(encode_description(told)) == told

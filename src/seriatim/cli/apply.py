@@ -144,6 +144,7 @@ def apply_file(
     began_s = time.monotonic()
 
     def show(step: Moved | Change | Addition | Removal) -> None:
+        show_progress("")
         if not as_json:
             click.echo(step.text)
         elif isinstance(step, Change):
@@ -172,17 +173,27 @@ def apply_file(
         if not steps.moving and not steps.going:
             return steps, done
         async with find_cluster(url, cluster, timeout_s) as found:  # as it is with the new nodes
-            done.moved = await apply_homes(Mover(found), homes, timeout_s, show)
+            moves_began_s = time.monotonic()
+
+            def show_move(moved: Moved) -> None:
+                show(moved)
+                done.moved.append(moved)
+                show_progress(_progress(len(done.moved), len(steps.moving), time.monotonic() - moves_began_s))
+
+            await apply_homes(Mover(found), homes, timeout_s, show_move)
             await _remove(found, steps.going, done, timeout_s, show)
         return steps, done
 
     try:
         steps, done = run_until_interrupted(work)
     except KeyboardInterrupt:
+        show_progress("")
         notice(f"the current step continues by itself; `{again}` continues with the others")
         raise
     except (RequestRefused, ConnectionFailed, TimedOut) as error:
         raise type(error)(f"{error}; `{again}` continues, `{again} --undo` moves the topics back") from None
+    finally:
+        show_progress("")
     if dry_run:
         moves = [Dry(topic, home, steps.homes[topic]) for topic, home in steps.moving.items()]
         planned: list[Addition | Dry | Removal] = [*steps.coming, *moves, *steps.going]
@@ -216,6 +227,11 @@ class Dry(Struct, frozen=True):
     @property
     def row(self) -> dict[str, Any]:
         return {"topic": self.topic, "from": self.source, "to": self.to}
+
+
+def _progress(moved: int, count: int, took_s: float) -> str:
+    left_s = took_s / moved * (count - moved)
+    return f"{moved:,} of {many(count, 'topic')} moved, about {left_s:,.0f} s left"
 
 
 def _nodes(coming: int, going: int, came: str, went: str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec import structs
 
 from seriatim.brokers.urls import open_broker
 from seriatim.cli.cluster import find_cluster
@@ -62,7 +63,7 @@ def command(path: Path | None, out: Path | None, url: str, cluster: str, timeout
         async with find_cluster(url, cluster, timeout_s) as found:
             config = of_description(url, found.description)
             layout = await registered(found.broker, cluster)
-            return in_force(config, layout), layout
+            return with_ports(in_force(config, layout), found.description), layout
 
     config, layout = run_until_interrupted(read)
     if as_json:
@@ -90,6 +91,15 @@ def check_is_of(file: ClusterConfig, layout: Layout) -> None:
         raise InputError("--config", problem, "give the file of that cluster, or leave it out and give --url")
 
 
+def with_ports(config: ClusterConfig, told: ClusterDescription) -> ClusterConfig:
+    """With the ports that nodes have, where port 0 is registered: their process has taken any free one."""
+    nodes = dict(config.nodes)
+    for name, node in nodes.items():
+        if any(address.endswith(":0") for address in node.addresses) and told.addresses.get(name):
+            nodes[name] = structs.replace(node, address=tuple(told.addresses[name]))
+    return structs.replace(config, nodes=nodes)
+
+
 def of_description(url: str, told: ClusterDescription) -> ClusterConfig:
     """The configuration that a cluster's description stands for."""
     nodes = {
@@ -104,7 +114,8 @@ def of_description(url: str, told: ClusterDescription) -> ClusterConfig:
     for name, journal in several.items():
         nodes[name] |= journal  # others could not have standbys
     streams = {name: value for name, value in told.broker_options.items() if name != "cluster"}
-    homes = {"homes": told.homes, "default_home": told.default_home or "none"}
+    tree = told.tree  # homes as they are now: a node where some began may have left
+    homes = {"homes": {topic: tree.home(topic) for topic in tree.homes}, "default_home": told.default_home or "none"}
     return parse_config(
         {**raw, **homes, "mode": told.mode, "causal": told.causal, "streams": streams | {"buckets": told.buckets}}
     )

@@ -17,7 +17,8 @@ from seriatim.server.description import ClusterDescription
 from seriatim.server.moving import AskMove, Question, StartMove, StopMove, TopicMove, decode_answer
 
 LOOK_S = 0.005
-LOOK_S_MAX = 0.1
+LOOK_S_MAX = 0.02  # under way: a plan of many topics waits for this each time
+LOOK_S_WAITING = 0.1  # its turn has not come, or nobody answers
 UNDO_S = 5.0  # how long a move that took too long may take to be undone
 SHOWN_MAX = 10
 
@@ -52,7 +53,9 @@ class Mover:
     def __init__(self, cluster: Cluster) -> None:
         self.description = cluster.description
         self.tree = cluster.description.tree
-        self._root = RootQuestions(cluster, "start it, and repeat the command: it continues where it was", LOOK_S_MAX)
+        self._root = RootQuestions(
+            cluster, "start it, and repeat the command: it continues where it was", LOOK_S_WAITING
+        )
 
     async def move(
         self, topic: Topic, to: Node, timeout_s: float, on_step: Callable[[str], None] = lambda step: None
@@ -70,24 +73,26 @@ class Mover:
                 told = answer.step
                 on_step(told)
             if time.monotonic() > deadline_s:
-                return await self._give_up(before, to, timeout_s)
+                return await self._give_up(before, to, told, timeout_s)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_S_MAX)
+            pause_s = min(2 * pause_s, LOOK_S_WAITING if told == "waiting" else LOOK_S_MAX)
             answer = await self._ask(AskMove(topic), deadline_s)
         return self._ended(before, answer, to)
 
-    async def _give_up(self, before: TopicMove, to: Node, timeout_s: float) -> Moved:
+    async def _give_up(self, before: TopicMove, to: Node, step: str, timeout_s: float) -> Moved:
         deadline_s = time.monotonic() + UNDO_S
         answer = await self._ask(StopMove(before.topic), deadline_s)
         while answer.step and time.monotonic() < deadline_s:
-            await asyncio.sleep(LOOK_S_MAX)
+            await asyncio.sleep(LOOK_S_WAITING)
             answer = await self._ask(AskMove(before.topic), deadline_s)
         if answer.step:
             where = f"it continues by itself ({STEPS[answer.step]}): `seriatim explain` says what it waits for"
         elif answer.home == to:
             return self._ended(before, answer, to)
         else:
+            waited = "its turn" if step == "waiting" else f"{before.home} to hand it over to {to}"
             where = f"it was undone, and {before.topic} lives on {answer.home} as before"
+            where += f"; it had waited for {waited} (`seriatim status` says which nodes are away)"
         raise TimedOut(f"the move of {before.topic} to {to} took longer than {timeout_s:g} s; {where}")
 
     def _ended(self, before: TopicMove, answer: TopicMove, to: Node) -> Moved:

@@ -110,8 +110,8 @@ class PipedOutput(Output):
         await self._acknowledge(self._written - self._unread())
         if is_gone:
             raise Closed(
-                f"the reader of the output has ended: {len(self._open)} events that it was given are not acknowledged; "
-                "they come again after a restart"
+                f"the reader of the output has ended, and {len(self._open)} of the events that it was given are not "
+                "acknowledged; they come again after a restart"
             )
 
     async def _acknowledge(self, read: int) -> None:

@@ -16,7 +16,7 @@ from msgspec import structs
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
 from seriatim.live.life import HEAL, NodeLife
-from seriatim.model import Address, Node
+from seriatim.model import Address, ConnectionFailed, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
@@ -135,7 +135,13 @@ class Served(ABC, Generic[AnyHost]):
 
     async def listen(self) -> None:
         """Open the port. Clients that connect before the node is active are told to try again."""
-        await self.listener.start()
+        try:
+            await self.listener.start()
+        except ConnectionFailed as error:
+            if self._at not in self.process.agreement.layout.addresses.get(self.node, []):
+                raise
+            fix = f"`seriatim node address {self.node} HOST:PORT` gives it another one, also while it is down"
+            raise ConnectionFailed(f"{error}. A command has set this address: {fix}") from None
 
     def follow(self) -> None:
         """The cluster has another layout now."""

@@ -224,9 +224,11 @@ class Broker(Machine):
         effects.send.append((source, say.Discarded(topic, last)))
 
     def _renew(self, source: Address, message: say.Renew, effects: Effects) -> None:
-        """The log goes on at `first`, without what was before. A repeat changes nothing."""
+        """The log goes on at `first`, without what was before, if that may be dropped. A repeat changes nothing."""
         state, last = self._topic(message.topic), message.first - 1
         dropped = sum(event is not None for event in state.log[:last])
+        if dropped and not message.drop:
+            return
         state.log[:last] = [None] * last
         if state.first_available < message.first:
             state.first_available = message.first

@@ -375,14 +375,16 @@ class Discarded(Struct, frozen=True, tag=True):
     last: Number
 
 
-class Renew(Struct, frozen=True, tag=True):
+class Renew(Struct, frozen=True, tag=True, omit_defaults=True):
     """Home → broker: the log of this topic is another one than it was, and that is accepted. It continues at `first`.
 
-    What it holds before that is dropped: it was never numbered. Repeated until it is answered with `Renewed`.
+    What it holds before that was never numbered. With `drop` it is dropped; otherwise a log that holds something there
+    is left alone, and there is no answer. Repeated until it is answered with `Renewed`.
     """
 
     topic: Topic
     first: Number
+    drop: bool = True
 
 
 class Renewed(Struct, frozen=True, tag=True, omit_defaults=True):

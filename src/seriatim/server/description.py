@@ -45,7 +45,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     parents: dict[Node, Node | None]
     homes: dict[Topic, Node] = field(default_factory=dict)
     default_home: Node | None = None
-    # Where topics live that do not live where they began (`homes`), and the number of the latest move.
+    # Where topics live that have moved, and the number of the latest move; `homes` has the others.
     moved: dict[Topic, Place] = field(default_factory=dict)
     moves: int = 0
     # How the shape of the tree has changed since (`parents` is the one that it began with).
@@ -113,10 +113,14 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         ).moved_by(moves)
 
     def moved_by(self, moves: Moves) -> "ClusterDescription":
-        """The description after these moves and changes of shape."""
+        """The description after these moves and changes of shape.
+
+        It must fit into a message, so it says of each topic only where it lives now.
+        """
         version = RESHAPED if moves.shape else MOVED if moves.places else VERSION
         moved, shape = dict(moves.places), list(moves.shape)
-        return structs.replace(self, moved=moved, moves=moves.number, shape=shape, version=version)
+        homes = {topic: node for topic, node in self.homes.items() if topic not in moved}
+        return structs.replace(self, homes=homes, moved=moved, moves=moves.number, shape=shape, version=version)
 
 
 def describe_subject(cluster: str) -> str:

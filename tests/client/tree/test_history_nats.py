@@ -124,6 +124,7 @@ def read_in_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSource, "_options", lambda self: structs.replace(usual(self), history_window=UNREAD))
 
 
+@pytest.mark.long
 async def test_kills_while_somebody_reads_the_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root, home, subscriber and broker are killed in the middle: nothing is lost, repeated or in another order."""
     read_in_small_windows(monkeypatch)

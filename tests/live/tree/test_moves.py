@@ -231,7 +231,8 @@ async def test_a_move_that_takes_too_long_is_undone(nats: NatsServer, tmp_path: 
             each.send = lambda source, target, message, send=send: (  # type: ignore[method-assign, misc]
                 None if "eu" in (source, target) else send(source, target, message)
             )
-        with pytest.raises(TimedOut, match="the move of orders to eu took longer than 1 s; it was undone, and orders"):
+        undone = "took longer than 1 s; it was undone, and orders .*; it had waited for us to hand it over to eu"
+        with pytest.raises(TimedOut, match=f"the move of orders to eu {undone}"):
             await move(nats, cluster, "orders", "eu", 1.0)
         await publisher.publish("orders", b"2")
         for each, send in zip(cut, sends, strict=True):
@@ -249,6 +250,27 @@ async def test_what_cannot_move_is_refused(nats: NatsServer, tmp_path: Path) -> 
             await move(nats, cluster, "orders", "asia")
         with pytest.raises(RequestRefused, match="topic 'sales' has no home"):
             await move(nats, cluster, "sales", "eu")
+
+
+async def test_as_many_topics_move_as_the_description_has_room_for(tmp_path: Path) -> None:
+    """Clients find a cluster by its description, which must fit into a message of the broker."""
+    cluster, name = "full", "a" * 185
+    listed = [f"{name}.{number}" for number in range(10)]
+    with NatsServer(tmp_path / "nats", config="max_payload: 20000") as small:
+        given = config(small, tmp_path, cluster, homes=dict.fromkeys(listed, "us"))
+        async with SequencerServer(given), find_cluster(small.url, cluster, WAIT_S) as found:
+            mover = Mover(found)
+            for topic in listed:
+                await mover.move(topic, "eu", WAIT_S)  # what began elsewhere is told once, as it is now
+            with pytest.raises(RequestRefused, match=r"too long for a message of the broker \(3,435 bytes\)"):
+                for number in range(10):
+                    await mover.move(f"{name}.more{number}", "us", WAIT_S)
+            await mover.move(listed[0], "root", WAIT_S)
+            async with find_cluster(small.url, cluster, WAIT_S) as again:
+                tree = again.description.tree
+                assert len(encode_description(again.description)) < 20_000
+            homes = [tree.home(topic) for topic in (*listed[:2], f"{name}.more0", f"{name}.more9")]
+            assert homes == ["root", "eu", "us", "root"]
 
 
 async def test_a_process_whose_nodes_stand_by_does_not_describe_the_cluster(nats: NatsServer, tmp_path: Path) -> None:

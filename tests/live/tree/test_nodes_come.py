@@ -17,7 +17,7 @@ from seriatim.cli.moving import Mover
 from seriatim.cli.node import add_node
 from seriatim.live import agreement
 from seriatim.live.server import SequencerServer
-from seriatim.model import Closed, InputError, RequestRefused, TimedOut
+from seriatim.model import Closed, ConnectionFailed, InputError, RequestRefused, TimedOut
 from seriatim.runtime.journal.file_journal import FileJournal
 from seriatim.server.config import ClusterConfig, parse_config
 from seriatim.server.layout import Change
@@ -310,6 +310,31 @@ async def test_a_change_under_way_outlives_the_root(tmp_path: Path) -> None:
                     lambda: asia.agreement.layout == eu.agreement.layout == root.agreement.layout, "all to know"
                 )
                 await move(cluster, "prices", "asia")
+
+
+async def test_a_node_that_cannot_be_started_at_its_address_gets_another_one(tmp_path: Path) -> None:
+    """A mistake in an address would otherwise be the end of the node: nobody can start it there, and whoever does not
+    run could not be given another one."""
+    cluster = new_cluster()
+    file, new = apart(tmp_path, cluster)
+    elsewhere = new.nodes["asia"].addresses[0]
+    async with serving(file, ["root"]), find_cluster(file.broker, cluster, WAIT_S) as found:
+        changer = Changer(found)
+        async with serving(file, ["eu"]) as eu:
+            running = asyncio.create_task(eu.run())
+            await changer.change("address", "eu", WAIT_S, addresses=["203.0.113.1:7411"])
+            await asyncio.wait_for(running, WAIT_S)
+        with pytest.raises(ConnectionFailed, match=r"listen on 203.*`seriatim node address eu HOST:PORT` gives it an"):
+            await SequencerServer(file, ["eu"]).start()
+        with pytest.raises(RequestRefused, match="is an address of root already; give eu another one"):
+            await changer.change("address", "eu", WAIT_S, addresses=list(file.nodes["root"].addresses))
+        made = await changer.change("address", "eu", WAIT_S, addresses=[elsewhere])
+        assert made.addresses == [elsewhere] and made.former == ["203.0.113.1:7411"]
+        async with serving(file, ["eu"]) as eu, connect(file.broker, cluster=cluster, timeout_s=WAIT_S) as bus:
+            assert eu.addresses == {"eu": elsewhere}
+            async with bus.subscribe("orders", "news") as events:
+                await bus.publish("orders", b"1")
+                assert (await events.next(WAIT_S)).data == b"1"
 
 
 async def test_other_clusters_say_why_nodes_do_not_come(tmp_path: Path) -> None:

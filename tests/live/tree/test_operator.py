@@ -5,11 +5,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from seriatim.live.tree.operator import Operator
-from seriatim.order import SequencingTree
+from seriatim.live.tree.operator import Operator, Room
+from seriatim.order import Moves, Place, SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import CancelMove, Move, MoveEnded, MoveStep
 from seriatim.protocols.tree.sequencer import Sequencer
+from seriatim.server.description import ClusterDescription
 from seriatim.server.moving import AskMove, Question, StartMove, StopMove, TopicMove, decode_answer
 
 TREE = SequencingTree({"root": None, "eu": "root"}, {"orders": "root", "prices": "eu", "stock": "root"})
@@ -18,11 +19,11 @@ TREE = SequencingTree({"root": None, "eu": "root"}, {"orders": "root", "prices":
 class Desk:
     """An operator's desk at a root whose only child does not answer yet."""
 
-    def __init__(self, refuses: str = "") -> None:
+    def __init__(self, refuses: str = "", room: Room | None = None) -> None:
         self.now_s = 0.0
         self.root = Sequencer(TREE, "root", TreeOptions())
         self.held: list[MoveStep | MoveEnded] = []  # what waits for the journal
-        self.operator = Operator(lambda: self.root, self._command, refuses=refuses, now_s=lambda: self.now_s)
+        self.operator = Operator(lambda: self.root, self._command, refuses=refuses, room=room, now_s=lambda: self.now_s)
 
     def _command(self, command: Move | CancelMove) -> None:
         self.held += self.root.step("application", command, 0.0).notify  # type: ignore[arg-type]
@@ -93,3 +94,24 @@ def test_ends_are_not_remembered_for_ever(number: int) -> None:
     for each in range(number):
         tell(each)
     assert len(desk.operator._ended) == 10_000
+
+
+def test_there_is_room_for_as_many_moved_topics_as_fit_into_a_message() -> None:
+    """The bound that is kept is never below what the description takes, and is counted anew before it refuses."""
+    room, moves = Room(lambda: 2_000), Moves()
+    tree = SequencingTree({"root": None, "eu": "root"}, {f"topic{n}": "root" for n in range(20)}, "root").view(moves)
+
+    def bytes_now() -> int:
+        described = ClusterDescription.of("c", tree.began, TreeOptions(), moves)
+        return len(msgspec.json.encode(described.homes)) + len(msgspec.json.encode(described.moved))
+
+    number = 0
+    while not (problem := room.problem(tree, f"topic{number}", "eu")):
+        tree.move(f"topic{number}", Place("eu", number + 1))
+        number += 1
+        assert bytes_now() <= 1_900
+    assert "too long for a message of the broker (1,900 bytes)" in problem
+    assert bytes_now() > 1_800 and number > 20
+    assert not room.problem(tree, "topic0", "root"), "it is told anyway"
+    refused = Desk(room=Room(lambda: 10)).ask(StartMove("orders", "eu")).refused
+    assert "raise the broker's limit (max_payload)" in refused

@@ -11,6 +11,8 @@ import pytest
 
 from seriatim import Bus, connect
 from seriatim.brokers.nats.server import NatsServer
+from seriatim.cli.cluster import find_cluster
+from seriatim.cli.moving import Mover
 from seriatim.live.server import SequencerServer
 from seriatim.model import Behind
 from seriatim.server.config import ClusterConfig, parse_config
@@ -35,6 +37,11 @@ def config(server: NatsServer, folder: Path, **more: Any) -> ClusterConfig:
 async def seriatim(*words: str, url: str) -> tuple[int, str, str]:
     done = await asyncio.to_thread(run, *words, "--url", url, "--timeout", "20")
     return done.returncode, done.stdout, done.stderr
+
+
+async def move(url: str, topic: str, to: str) -> None:
+    async with find_cluster(url, "seriatim", 30.0) as found:
+        await Mover(found).move(topic, to, 30.0)
 
 
 async def listed(url: str, what: str = "topics", key: str = "topic") -> dict[str, dict[str, Any]]:
@@ -215,6 +222,28 @@ async def test_what_is_published_after_a_removal_survives_a_move(server: NatsSer
         assert [(row["first"], row["last"]) for row in rows if row["topic"] == "orders"][-2:] == [(4, 5), (6, 6)]
         stream = {each.config.name: each async for each in jetstream_streams(url)}["seriatim-topic-orders"]
         assert (stream.state.first_seq, stream.state.messages) == (4, 3), "they are still there"
+
+
+@pytest.mark.parametrize("count", [0, 3])
+async def test_a_topic_that_was_removed_elsewhere_comes_back_to_an_earlier_home(
+    server: NatsServer, tmp_path: Path, count: int
+) -> None:
+    """The channel of that home ends with a mark of the log that is no more. The present one is told by the channels
+    where the topic has been since."""
+    url = server.url
+    async with SequencerServer(config(server, tmp_path)) as sequencers, connect(url) as bus:
+        first = sequencers.config.homes["orders"]
+        (other,) = sequencers.config.nodes.keys() - {first}
+        await publish(bus, "orders", count)
+        await move(url, "orders", other)
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        assert await publish(bus, "orders", 2) == [count + 1, count + 2]
+        await move(url, "orders", first)
+        async with bus.subscribe("orders") as events:
+            assert await publish(bus, "orders", 2) == [count + 3, count + 4]
+            assert [(await events.next(30)).number for _ in range(2)] == [count + 3, count + 4]
+        assert not [each for each in sequencers.problems() if each.kind == "log"]
 
 
 async def test_a_log_that_is_made_anew_after_removal_and_move_begins_behind_its_last_number(

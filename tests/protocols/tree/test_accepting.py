@@ -2,12 +2,13 @@
 
 import pytest
 
-from seriatim.model import BROKER, Gap, Notification
+from seriatim.model import BROKER, Event, Gap, Notification
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.node import TookOver
 from seriatim.protocols.tree import Sequencer, SequencerNode
 from seriatim.protocols.tree.messages import AcceptLog, Answer, Inquire, Remove
-from seriatim.protocols.with_broker import Delivered, Discarded, Grown, Kept, Renew, Renewed, Stamped
+from seriatim.protocols.with_broker import Append, Delivered, Discarded, Grown, Kept, Renew, Renewed, Stamped
 from tests.protocols.tree.net import messages, options_for, single
 from tests.protocols.tree.test_log_mode import home, stamped
 
@@ -40,6 +41,28 @@ def test_the_broker_is_asked_until_it_answers_also_after_a_restart() -> None:
     assert messages(again.tick(200.0), Renew) == [Renew("A", 5)], "an answer to something else"
     again.step(BROKER, Renewed("A", 5), 201.0)
     assert messages(again.tick(300.0), Renew) == []
+
+
+def test_what_the_other_log_holds_is_dropped_only_with_permission_which_may_come_later() -> None:
+    tree, options = SequencingTree.single("A"), options_for("log")
+    node = SequencerNode(tree, "root", options)
+    records = [*node.tick(0.0).persist, *node.step(BROKER, Grown("A", 3), 0.0).persist]
+    records += node.step("root", AcceptLog("A", drop=False), 1.0).persist
+    assert messages(node.tick(1.0), Renew) == [Renew("A", 5, drop=False)]
+    node = SequencerNode.take_over(tree, "root", options, [*records, TookOver(2)])
+    assert messages(node.tick(100.0), Renew) == [Renew("A", 5, drop=False)], "it is in the journal"
+    node.step("root", AcceptLog("A"), 101.0)
+    assert messages(node.tick(101.0), Renew) == [Renew("A", 5)], "at once"
+    node.step(BROKER, Renewed("A", 5), 102.0)
+    assert not node.state.sequencer.undroppable and not node.state.sequencer.renewing
+
+
+def test_a_broker_leaves_a_log_alone_that_holds_what_may_not_be_dropped() -> None:
+    broker = Broker()
+    broker.step("p", Append(Event("e", "A", "p")), 0.0)
+    assert messages(broker.step("root", Renew("A", 5, drop=False), 1.0), Renewed) == []
+    assert messages(broker.step("root", Renew("A", 5), 2.0), Renewed) == [Renewed("A", 5, 1)]
+    assert messages(broker.step("root", Renew("A", 5, drop=False), 3.0), Renewed) == [Renewed("A", 5)], "a repeat"
 
 
 def test_what_cannot_be_accepted_changes_nothing() -> None:

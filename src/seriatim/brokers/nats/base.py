@@ -1,6 +1,7 @@
 """The common part of both NATS brokers: one connection, its ports, and questions on plain subjects."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Generic, TypeVar
@@ -14,6 +15,8 @@ from seriatim.brokers.nats.link import NatsLink, no_responders
 from seriatim.brokers.seam import Broker, HomeOf, Mode, Port
 from seriatim.model import Closed, InputError, RequestRefused, Topic
 from seriatim.order import TopicNames
+
+logger = logging.getLogger(__name__)
 
 CONNECT_S_MAX = 1e6
 RESERVE_BYTES = 16 * 1024  # of a message, for headers, ids and entries
@@ -121,7 +124,10 @@ class NatsBroker(Broker, Generic[P]):
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         def on_question(message: Msg) -> None:
             said = reply(message.data)
-            if said is not None and message.reply:
+            if said is not None and len(said) > self.link.max_payload:  # the server would close the connection
+                most = self.link.max_payload
+                logger.error("answer too long: subject=%s bytes=%s most=%s", subject, len(said), most)
+            elif said is not None and message.reply:
                 self.link.publish(message.reply, said)
 
         self.link.listen(subject, on_question)

@@ -178,13 +178,17 @@ class StampChannel:
         return lane.log if not lane.is_ended else Sighting()
 
     async def all_logs(self, topic: Topic) -> list[Sighting]:
-        """The logs that its stamps are of on all channels, the latest last: the topic may have moved here."""
-        subject, found = self._streams.names.stamps_subject(self._node, topic), []
+        """The logs that its stamps are of on all channels, the latest last: the topic may have moved here.
+
+        Where it was removed there is none: any other one may follow.
+        """
+        subject, found = self._streams.names.stamps_subject(self._node, topic), list[tuple[Number, bool, Sighting]]()
         for node in await channels_of(self._streams, topic):
             last = await last_message(self._streams, node, topic)
-            if last is not None and not is_end(last) and (log := stamped_log(last)).created:
-                found.append((last_number(last.data, subject), log))
-        return [log for _, log in sorted(found, key=lambda each: each[0])]
+            if last is not None:
+                log = stamped_log(last) if not is_end(last) else Sighting()
+                found.append((last_number(last.data, subject), is_end(last), log))
+        return [log for _, ended, log in sorted(found, key=lambda each: each[:2]) if ended or log.created]
 
     def name_log(self, topic: Topic, log: Sighting) -> None:
         """The log that the next stamps are of."""

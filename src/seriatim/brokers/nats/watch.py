@@ -205,7 +205,7 @@ class Watcher:
             stream = await patiently(lambda: self._streams.log(each.topic))
             stamped_to = await patiently(lambda: self._stamps.look_up(each.topic))
             log = self._stamps.log_of(each.topic)
-            if not log.created and each.told > stamped_to:  # it has moved here, and nothing was stamped here yet
+            if 0 < each.told >= stamped_to:  # it has moved here, and may have got another log since it was here before
                 log = next(iter(reversed(await patiently(lambda: self._stamps.all_logs(each.topic)))), log)
         except SeriatimError as error:
             each.asking = False

@@ -19,7 +19,7 @@ from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.life import EPOCH, NodeLife, why_older
 from seriatim.live.tree.founding import Founded, check_shape, differences, healed, rebuild, without_journal
-from seriatim.live.tree.operator import Operator
+from seriatim.live.tree.operator import Operator, Room
 from seriatim.live.tree.troubles import Refusals
 from seriatim.live.tree.waiters import Waiters
 from seriatim.model import APPLICATION, BROKER, Address, Fenced, Node, Number, SeriatimError, Topic
@@ -40,7 +40,7 @@ from seriatim.protocols.tree.messages import (
     Reshape,
     Routed,
 )
-from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Written
+from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Watch, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
@@ -116,6 +116,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             lambda: self.machine.inner,
             lambda command: self.driver.deliver(APPLICATION, command),
             refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
+            room=Room(lambda: broker.payload_bytes_max),
         )
         self.refusals = Refusals()
         self.waiters = Waiters(options.patience_ms)
@@ -283,6 +284,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         moving = self.machine.state.sequencer.moving
         is_under_way = moving.move is not None and moving.move.change is not None and moving.move.change.node == node
         return is_under_way or any(wish.reshape.node == node for wish in moving.wishes)
+
+    def look_at_log(self, topic: Topic) -> None:
+        """Have the broker look now whether it is the one that it was, and what it holds."""
+        if self._port is not None:
+            self._port.send(Watch(frozenset({topic})))
 
     def end(self, error: BaseException) -> None:
         """Stop at once, because another process runs the node or its journal must not be used: nothing more leaves."""

@@ -6,13 +6,14 @@ changes, and the time that a topic waited is taken.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.json import encode
 
 from seriatim.model import InputError, Node, RemoteError, Topic
 from seriatim.model.topics import check_topic
+from seriatim.order import Place, SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import CancelMove, Move, MoveEnded, MoveStep
 from seriatim.protocols.tree.sequencer import Sequencer
@@ -21,6 +22,8 @@ from seriatim.server.moving import AskMove, StartMove, StopMove, TopicMove, deco
 logger = logging.getLogger(__name__)
 
 ENDED_MAX = 10_000  # moves whose end is remembered
+SHARE = 0.95  # of a message: the rest is for addresses and options
+PLACE_MAX = 999_999_999
 
 
 class Ended(Struct, frozen=True):
@@ -31,8 +34,41 @@ class Ended(Struct, frozen=True):
     reason: str = ""
 
 
+class Room:
+    """Whether the description of the cluster, with one more topic that has moved, fits into a message of the broker.
+
+    Clients find the cluster by it. To count it exactly takes long, so a bound is kept from move to move.
+    """
+
+    def __init__(self, bytes_max: Callable[[], int]) -> None:
+        self._bytes_max = bytes_max
+        self._bound: int | None = None
+
+    def problem(self, tree: SequencingTree, topic: Topic, to: Node) -> str:
+        """Why it does not. Empty: it does."""
+        if topic in tree.moves.places:
+            return ""
+        most = int(self._bytes_max() * SHARE)
+        more = len(encode({topic: Place(to, PLACE_MAX)})) - _bytes_of(tree.began.homes, [topic])
+        if self._bound is None or self._bound + more > most:
+            places = tree.moves.places
+            self._bound = len(encode(places)) + _bytes_of(tree.began.homes, tree.began.homes.keys() - places.keys())
+        if self._bound + more > most:
+            problem = f"the description of the cluster would be too long for a message of the broker ({most:,} bytes)"
+            return f"{problem}; move topics that have moved before, or raise the broker's limit (max_payload)"
+        self._bound += max(0, more)
+        return ""
+
+
+def _bytes_of(homes: Mapping[Topic, Node], topics: Iterable[Topic]) -> int:
+    return len(encode({topic: homes[topic] for topic in topics if topic in homes}))
+
+
 class Operator:
-    """Answers for one root. `command` hands the machine one input; `refuses`: why topics do not move here."""
+    """Answers for one root. `command` hands the machine one input; `refuses`: why topics do not move here.
+
+    `room`: whether one more moved topic can be described; None: it always can.
+    """
 
     def __init__(
         self,
@@ -40,11 +76,13 @@ class Operator:
         command: Callable[[Move | CancelMove], None],
         *,
         refuses: str = "",
+        room: Room | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = root
         self._command = command
         self._refuses = refuses
+        self._room = room
         self._now_s = now_s
         self._asked: dict[Topic, Node] = {}  # moves that the machine was given, until it says how they ended
         self._since_s: dict[Topic, float] = {}  # of moves under way: when their topic began to wait
@@ -109,6 +147,8 @@ class Operator:
             step, to = self._step(topic)
             if step and to != question.to:
                 return f"topic {topic!r} is being moved to {to}; wait until it is there"
+            if not step and self._room is not None and tree.home(topic) != question.to:
+                return self._room.problem(tree, topic, question.to)
         return ""
 
     def _step(self, topic: Topic) -> tuple[str, Node]:

@@ -1,6 +1,9 @@
 """What does not work at a node of the tree: what the broker refuses it, and what waits for longer than it may."""
 
+import time
 from collections.abc import Iterator
+
+from msgspec import Struct
 
 from seriatim.brokers.capabilities import AnotherLog
 from seriatim.live.tree.survey import Survey
@@ -26,21 +29,29 @@ LATE_S = 5.0  # a stamp that has waited for so long, for the tree or the broker,
 REFUSALS_MAX = 1_000
 
 
+class OtherLog(Struct, frozen=True):
+    """A log that is not the one that was numbered: how many events it held, and when somebody looked."""
+
+    events: int
+    at_s: float
+
+
 class Refusals:
     """What the broker has refused, and has not carried out since. The oldest are forgotten beyond a bound.
 
-    `other_logs`: how many events there are in logs that are not the ones they were.
+    `other_logs`: what is in logs that are not the ones they were.
     """
 
     def __init__(self) -> None:
-        self.other_logs: dict[Topic, int] = {}
+        self.other_logs: dict[Topic, OtherLog] = {}
         self._found: dict[tuple[Kind, Topic], str] = {}
 
     def add(self, message: Payload, error: SeriatimError) -> bool:
         """This message is refused. Whether that is news."""
         is_new, reason = False, str(error)
-        if isinstance(error, AnotherLog) and isinstance(message, Watch):
-            self.other_logs.update(dict.fromkeys(message.topics, error.events))
+        if isinstance(error, AnotherLog):
+            for _, topic in _keys_of(message):
+                self.other_logs[topic] = OtherLog(error.events, time.monotonic())
         for key in _keys_of(message):
             is_new |= self._found.get(key) != reason
             self._found[key] = reason

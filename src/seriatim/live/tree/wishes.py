@@ -27,8 +27,10 @@ async def as_change(wish: StartChange, process: "SequencerServer", layout: Layou
             change = _addition(wish, process, layout)
         case "remove":
             change = _removal(wish, layout)
+        case "address":
+            change = _first_address(wish, process, layout)
         case _:
-            change = await _addresses(wish, process, layout)
+            change = await _standbys(wish, process, layout)
     config = in_force(process.config, layout.begun(change))  # its own checks: names, addresses, journals
     if change.kind != "remove" and not process.runs_all and lacks_node_token(config):
         raise _refused(
@@ -74,12 +76,21 @@ def _removal(wish: StartChange, layout: Layout) -> Change:
     return Change(id=wish.id, kind="remove", node=node, parent=parent)
 
 
-async def _addresses(wish: StartChange, process: "SequencerServer", layout: Layout) -> Change:
+def _first_address(wish: StartChange, process: "SequencerServer", layout: Layout) -> Change:
+    """Also of a node that is away: nobody may be able to start it at the address before."""
+    node, (address, *_) = wish.node, wish.addresses or [""]
+    _check_known(node, layout.parents)
+    _check_addresses(node, [address], process.config)
+    former = list(process.config.nodes[node].addresses)
+    return Change(id=wish.id, kind="addresses", node=node, addresses=[address, *former[1:]], former=former)
+
+
+async def _standbys(wish: StartChange, process: "SequencerServer", layout: Layout) -> Change:
     node, (address, *_) = wish.node, wish.addresses or [""]
     _check_known(node, layout.parents)
     split_address("HOST:PORT", address)
-    status = await _status(process, node)
     former = list(process.config.nodes[node].addresses)
+    status = await _status(process, node)
     journal = status.journal
     if wish.wish == "standby":
         if journal not in ON_BROKER:
@@ -90,7 +101,7 @@ async def _addresses(wish: StartChange, process: "SequencerServer", layout: Layo
             raise _refused(f"{node} is at a free port, which others cannot know", "give it an address with a port")
         _check_addresses(node, [address], process.config)
         after = [*former, address]
-    elif wish.wish == "no standby":
+    else:
         if address not in former:
             raise _refused(f"{node} is not at {address}", f"its addresses are {', '.join(former)}")
         if len(former) == 1:
@@ -99,9 +110,6 @@ async def _addresses(wish: StartChange, process: "SequencerServer", layout: Layo
             problem = f"{address} is the active process of {node}"
             raise _refused(problem, "stop it, so that another process takes over, and ask again")
         after = [each for each in former if each != address]
-    else:
-        _check_addresses(node, [address], process.config)
-        after = [address, *former[1:]]
     kept = journal if journal in ON_BROKER else ""
     return Change(id=wish.id, kind="addresses", node=node, addresses=after, former=former, journal=kept)
 

@@ -2,10 +2,10 @@
 
 A number is a position in a log, so numbers of another log fit nobody: homes and subscribers refuse it. The operator may
 accept it (`AcceptLog`). The broker is told to let the new log go on one number later than the old one ended (`Renew`,
-repeated until it is `Renewed`), so a number is a position again. What the log held before that was never numbered, and
-is dropped. The number in between, the *mark*, is no event of either log. The home gives it out then, with a stamp like
-any other. It counts as lost, as does everything before it: so every holder is told of a gap, also one that had seen
-everything.
+repeated until it is `Renewed`), so a number is a position again. What the log held before that was never numbered. It
+is dropped if the operator permits it; if not, and there is something, the broker waits for the permission. The number
+in between, the *mark*, is no event of either log. The home gives it out then, with a stamp like any other. It counts as
+lost, as does everything before it: so every holder is told of a gap, also one that had seen everything.
 """
 
 from seriatim.model import BROKER, Address, Node, Topic
@@ -46,10 +46,15 @@ class Accepting(Numbering):
         return None
 
     def _on_accept_log(self, source: Address, message: say.AcceptLog, now: float, effects: Effects) -> None:
-        topic = message.topic
+        topic, state = message.topic, self.state
+        if topic in state.renewing and message.drop:
+            state.undroppable.discard(topic)
+            self._renewal_due = now
         if self.why_not_accepted(topic) is not None:
             return
         home = self._home(topic)
+        if not message.drop:
+            state.undroppable.add(topic)
         home.kept_from = self.state.renewing[topic] = home.issued + 2  # behind the mark
         self._renewal_due = now
 
@@ -60,6 +65,7 @@ class Accepting(Numbering):
         if self.state.renewing.get(topic) != message.first:  # a repeat; perhaps the topic has moved away since
             return
         del self.state.renewing[topic]
+        self.state.undroppable.discard(topic)
         home = self._home(topic)
         if home.issued < (mark := message.first - 1):
             self._issue(topic, home, Range(home.issued + 1, mark), now, effects)
@@ -72,7 +78,8 @@ class Accepting(Numbering):
     def _renew_due(self, now: float, effects: Effects) -> None:
         """A tick: the broker is asked, and again until it answers."""
         if self._renewal_due is not None and now >= self._renewal_due:
-            effects.send.extend((BROKER, Renew(topic, first)) for topic, first in sorted(self.state.renewing.items()))
+            for topic, first in sorted(self.state.renewing.items()):
+                effects.send.append((BROKER, Renew(topic, first, topic not in self.state.undroppable)))
             self._renewal_due = now + self.options.retry_ms if self.state.renewing else None
 
     def _explain_renewals(self) -> list[str]:

@@ -415,10 +415,14 @@ class BeginOrder(Struct, frozen=True, tag=True):
     """A node to itself: keep the order from now on."""
 
 
-class AcceptLog(Struct, frozen=True, tag=True):
-    """Host → home: the operator accepts that the log of this topic was deleted, and is another one from now on."""
+class AcceptLog(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Host → home: the operator accepts that the log of this topic was deleted, and is another one from now on.
+
+    `drop`: also that the events are dropped which the other one holds. It may be permitted later, by saying it again.
+    """
 
     topic: Topic
+    drop: bool = True
 
 
 class OrderFound(Struct, frozen=True, tag=True):

@@ -178,6 +178,7 @@ class SequencerState(Struct, array_like=True):
     moving: MovingState = field(default_factory=MovingState)
     removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
     renewing: dict[Topic, Number] = field(default_factory=dict)  # another log goes on here; the broker has yet to know
+    undroppable: set[Topic] = field(default_factory=set)  # of these: what the other log holds must not be dropped
     healing: HealingState = field(default_factory=HealingState)
     named: dict[Topic, Number] = field(default_factory=dict)  # how far the stamps and floors given out here go
     names_all: bool = False  # since the node began; an earlier version did not remember it
