@@ -275,6 +275,7 @@ class Reading(Struct):
     size: int = 0  # numbers that are fetched and not told
     arrived: dict[Topic, dict[Number, Delivered | None]] = field(default_factory=dict)  # None: a void
     gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
+    joined_at: dict[Topic, Position] = field(default_factory=dict)  # where the order log was when each topic was joined
     is_anew_due: bool = False  # the order log has a hole behind the joins: join again
 
 
