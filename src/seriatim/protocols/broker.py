@@ -270,8 +270,7 @@ class Broker(Machine):
                     lost.setdefault(topic, []).append((stamp.first, stamp.last))
                 ahead[topic] = max(stamp.ahead, ahead.get(topic, 0) or 0) if stamp.ahead else None
         placed = {each.topic: each.last for each in self.state.order.ranges} if message.orders else {}
-        topics = sorted(self.state.topics.items())
-        kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in topics}
+        kept = {topic: each.stamps[-1].last if each.stamps else 0 for topic, each in self.state.topics.items()}
         return structs.replace(begun, kept=kept, named=named, holes=holes, placed=placed, lost=lost, ahead=ahead)
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:

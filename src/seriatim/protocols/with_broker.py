@@ -211,10 +211,7 @@ class Begun(Struct, frozen=True, tag=True):
     log has, if this node has written it. `since`: roots from before this change of shape are refused at the order log;
     told to whoever writes it. Also sent to a life whose stamp is refused.
 
-    To a node that `heals`: `kept`, how far the stamps of each topic go that has a log, whoever gave them; `holes`, what
-    lacks a stamp before that; `named`, how far the entries of the node's stamps go; `placed`, how far each topic is in
-    the order log, if it is the root; `lost`, what stamps say is lost; `ahead`, how far stages may have been told, None:
-    the latest stamp does not say.
+    The rest is for a node that `heals`: see `JournalLost`, which calls `kept` what it has of stamps (`stamped`).
     """
 
     epoch: int
@@ -255,9 +252,8 @@ class Stamped(Struct, frozen=True, tag=True):
     When a topic has moved, the home that follows stamps on behind the last number of the one before, which stamps no
     more: the broker had kept all of its stamps (`Kept`) before the topic was handed over.
 
-    `era`: how often a node of the tree was healed before the range was issued. `is_lost`: these numbers were lost in
-    the healed node; nobody is notified of them any more. `ahead`: stages are not told of later numbers than this, or
-    than an earlier stamp says, before the broker keeps a stamp that says so; 0: it does not say.
+    `era`: in which the range was issued. `is_lost`: it was lost in a healed node; nobody is notified of it any more.
+    `ahead`: how far stages may be told once the broker keeps this; 0: it does not say.
     """
 
     topic: Topic

@@ -35,7 +35,10 @@ ONCE_BROKEN = {
     "what was dropped for being far ahead was not asked for after a void": [(103, 2379)],
     "an old answer of the broker was taken for a new one": [(11, 17412), (11, 86243), (11, 89970)],
     "a stretch that was lost with a journal ended within voids": [(501, 8957)],
-    "a reader of the past passed a hole in the order log, and then got live what belonged into it": [(703, 6221)],
+    "a reader of the past passed a hole in the order log, and then got live what belonged into it": [
+        (703, 6221),
+        (803, 5437),
+    ],
     "a reader of the past that restarted had forgotten what it had skipped": [(1801, 11196)],
     "a new node had written to an older copy of its journal before it heard that it was one": [(1122, 8243)],
     "an old root and a new one that came back together waited for each other": [(9002, 2802)],

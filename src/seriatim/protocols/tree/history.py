@@ -92,6 +92,7 @@ class History(Receiving):
                 reading.told_to,
                 reading.arrived,
                 reading.gone,
+                reading.joined_at,
             )
             for table in tables:
                 table.pop(topic, None)
@@ -106,6 +107,7 @@ class History(Receiving):
         after it was live, if it resumes in the past because that was not acknowledged.
         """
         reading.end = max(reading.end, message.position)
+        reading.joined_at[message.topic] = message.position
         if not reading.is_begun:  # what lies behind the start must be read, even if it begins later
             reading.told = reading.read = min(reading.read, message.position)
         numbers, first = reading.start.numbers, message.start + 1
@@ -140,7 +142,9 @@ class History(Receiving):
         told = skipped | dict(reading.told_to if done is None else done)
         holdings = sorted(self.state.holdings.items())
         joins = [
-            Joined(version, topic, each.start, each.floor, 0, each.acquaintance, reading.end)
+            Joined(
+                version, topic, each.start, each.floor, 0, each.acquaintance, reading.joined_at.get(topic, reading.end)
+            )
             for topic, each in holdings
         ]
         return [*joins, *(Done(topic, told[topic], start.after) for topic, _ in holdings if told.get(topic))]
@@ -171,6 +175,9 @@ class History(Receiving):
             effects.notify.append(caught_up)
             self._go_live(caught_up, effects)
 
+    def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
+        raise NotImplementedError  # subscribing.py
+
     def _is_covered(self, reading: Reading) -> bool:
         """Whether all that lies before the starts of the joins was read."""
         return reading.read >= max(reading.end, reading.told)
@@ -182,7 +189,8 @@ class History(Receiving):
         reading.is_asked, reading.is_moving = False, True
         reading.is_trimmed |= message.after > reading.read
         # What is missing behind the joins may be of any topic. What comes live must not be from before it.
-        reading.is_anew_due |= message.after > max(reading.read, reading.end)
+        joined = min(reading.joined_at.values(), default=reading.end)
+        reading.is_anew_due |= message.after > max(reading.read, joined)
         position = message.after
         for each in message.ranges:
             holding = self.state.holdings.get(each.topic)

@@ -278,6 +278,7 @@ class Reading(Struct):
     gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
     begun: set[Topic] = field(default_factory=set)  # something of these was here: what is missing later is lost
     stopped: Gap | None = None  # it does not go on behind this gap: the application must decide
+    joined_at: dict[Topic, Position] = field(default_factory=dict)  # where the order log was when each topic was joined
     is_anew_due: bool = False  # the order log has a hole behind the joins: join again
 
 
