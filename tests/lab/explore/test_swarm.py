@@ -35,6 +35,7 @@ ONCE_BROKEN = {
     "what was dropped for being far ahead was not asked for after a void": [(103, 2379)],
     "an old answer of the broker was taken for a new one": [(11, 17412), (11, 86243), (11, 89970)],
     "a stretch that was lost with a journal ended within voids": [(501, 8957)],
+    "a node without its journal was replaced, and nobody told the next process how long its logs are": [(803, 74957)],
     "a reader of the past passed a hole in the order log, and then got live what belonged into it": [
         (703, 6221),
         (803, 5437),
@@ -50,9 +51,12 @@ def test_what_was_once_broken(seed: int, index: int) -> None:
     assert walk_world(seed, index).violations == []
 
 
+FAULTS = {"crash", "die", "lose", "replace", "haunt", "age", "double", "forget"}  # some of them are rare
+
+
 def test_random_worlds_meet_every_mode_and_fault() -> None:
-    modes, kinds = set(), set()
-    for index in range(120):
+    modes, kinds, index = set(), set(), 0
+    while (len(modes) < 10 or not kinds >= FAULTS) and index < 400:
         walked = walk_world(11, index)
         assert isinstance(walked.plan, TreeWorld)
         options = walked.plan.options
@@ -64,8 +68,9 @@ def test_random_worlds_meet_every_mode_and_fault() -> None:
             ("durable", options.durable),
         }
         kinds |= {transition.kind for transition in walked.way}
+        index += 1
     assert len(modes) == 10
-    assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "age", "double", "forget"}
+    assert kinds == {"deliver", "issue", "tick", *FAULTS}
 
 
 def test_a_world_does_not_depend_on_the_order_of_hashes() -> None:

@@ -348,6 +348,7 @@ def test_no_key_is_written() -> None:
         "lease_ms",
         "ticket_count_max",
         "open_tickets_max",
+        "stages_ahead",
         "ticket_settles",
     }
     assert isinstance(found(TREE, "root", TICKETS), Founded)

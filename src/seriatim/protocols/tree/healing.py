@@ -350,6 +350,7 @@ class Healing(Moving, Ordering):
             if self._is_home(topic) and (group := self._couplings.group(topic)):
                 state.regroupings[topic] = Regrouping(couple=group)
         healing.is_blank, healing.is_drained, healing.found, healing.phase = False, False, None, GO_ON
+        healing.unmeasured, healing.lengths = set(), {}
         self._restart_joins(now, effects)
         for topic in filter(self._is_home, sorted(state.homes)):
             self._look_at_log(topic, now, effects)

@@ -320,7 +320,8 @@ class Joining(SequencerCore):
         self._unanswered.clear()
         self._watch_due = None
         listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
-        self._watch((*listed, *self.state.homes, *self._unmeasured_joins), now, effects)
+        to_report = self.state.healing.unmeasured  # a process that was replaced may have been told, and not this one
+        self._watch((*listed, *self.state.homes, *self._unmeasured_joins, *to_report), now, effects)
 
     def _forget_measure(self, topic: Topic) -> None:
         """The topic was removed: ask no more, or its log would be made again."""
