@@ -195,20 +195,21 @@ async def test_a_full_stream_of_stamps(tmp_path: Path) -> None:
 
 
 async def test_stamps_that_come_back_from_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The link to the parent is there. Its parent is away."""
+    """The link to the parent is there. Its parent is away. The topics are of this test alone: other tests publish to
+    `prices` on this server, and its numbers would go on behind theirs."""
     monkeypatch.setattr(troubles, "LATE_S", 1.0)
     nodes = {"root": {}, "eu": {"parent": "root"}, "de": {"parent": "eu"}}
-    config = configured(tmp_path, shared_server().url, nodes, homes={"orders": "root", "prices": "de"})
+    config = configured(tmp_path, shared_server().url, nodes, homes={"late-orders": "root", "late-prices": "de"})
     async with serving(config, ["eu"]) as middle, serving(config, ["de"]) as leaf:
         async with serving(config, ["root"]):
             bus = connect(shared_server().url, cluster=config.cluster, confirm="stored")
             await bus.__aenter__()
-            subscription = bus.subscribe("orders", "prices")
+            subscription = bus.subscribe("late-orders", "late-prices")
             await subscription.__aenter__()
             await healthy(leaf)
-        await bus.publish("prices", b"one")
+        await bus.publish("late-prices", b"one")
         problem = await unhealthy(leaf, "stamps", "climbing")
-        assert "1 ranges of numbers wait for their stamps, first prices 1..1" in problem.reason
+        assert "1 ranges of numbers wait for their stamps, first late-prices 1..1" in problem.reason
         assert problem.seconds >= 1.0
         await unhealthy(middle, "link", "root")
         await subscription.close()
