@@ -43,6 +43,7 @@ LIMITS_S = {
             "tests/faults/test_standby_faults.py",
             "tests/faults/test_ticket_faults.py",
             "tests/faults/test_tree_faults.py",
+            "tests/live/tree/test_healing_elsewhere.py",
         ),
         PROCESSES_S,
     ),

@@ -55,7 +55,6 @@ async def test_journals_on_the_broker_are_healed(nats: NatsServer, tmp_path: Pat
         cluster.stop()
 
 
-@pytest.mark.long
 async def test_if_all_nodes_are_lost_the_tree_says_so(nats: NatsServer, tmp_path: Path) -> None:
     cluster = Cluster(nats, tmp_path, "heal-all", {"n1": None, "n2": "n1", "n3": "n1"})
     try:
@@ -72,7 +71,7 @@ async def test_if_all_nodes_are_lost_the_tree_says_so(nats: NatsServer, tmp_path
             return run("explain", "--url", nats.url, "--cluster", cluster.name).stdout
 
         wanted = "all nodes have lost their journals: start anew, or restore a backup of everything"
-        await until(lambda: asyncio.to_thread(lambda: wanted in explained()), wanted)
+        await until(lambda: asyncio.to_thread(lambda: wanted in explained()), wanted, timeout_s=WAIT_S)
     except BaseException:
         print(*cluster.running.values(), sep="\n")
         raise
