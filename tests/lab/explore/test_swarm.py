@@ -55,7 +55,9 @@ FAULTS = {"crash", "die", "lose", "replace", "haunt", "age", "double", "forget"}
 
 
 def test_random_worlds_meet_every_mode_and_fault() -> None:
-    modes, kinds, index = set(), set(), 0
+    modes: set[object] = set()
+    kinds: set[str] = set()
+    index = 0
     while (len(modes) < 10 or not kinds >= FAULTS) and index < 400:
         walked = walk_world(11, index)
         assert isinstance(walked.plan, TreeWorld)

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ async def test_who_cannot_be_healed_is_refused(
 ) -> None:
     """With its journal, `--heal` changes nothing."""
     file, name = file_of_one(nats, tmp_path, f"heal-{kind}", option), f"heal-{kind}"
-    order = {"order": "atoms"} if kind == "atoms" else {}
+    order: dict[str, Any] = {"order": "atoms"} if kind == "atoms" else {}
     for _ in range(2):
         with Running("serve", "--config", file, "--heal") as running:
             running.wait_for_line("serving")
