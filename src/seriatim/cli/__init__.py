@@ -159,12 +159,14 @@ def _failed(error: Exception, undone: int) -> Failed | None:
             return Failed(str(error), undone)
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
-    from seriatim.pipeline.spark.unreadable import damage
+    from seriatim.pipeline.spark.unreadable import damage, of_worker
 
     if (unreadable := damage(error)) is not None:
         return Failed(unreadable, BAD_INPUT)
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip()
+    if (said := of_worker(text)) is not None:
+        return Failed(f"Spark: a Python worker failed: {said}", undone)
     return Failed(f"Spark: {text.splitlines()[0] if text else type(error).__name__}", undone)
 
 

@@ -69,7 +69,7 @@ def command(what: str, out: str, inject: tuple[str, ...], partitions: int | None
         raise InputError("--inject", f"there are no deliveries in {what!r}", "use `seriatim workload deliveries`")
     if chosen["exponent"] is None:
         chosen["exponent"] = 2.1 if chosen["popularity"] == "power-law" else 1.0
-    for_spark = {name: chosen.pop(name) for name in ("master", "memory", "conf")}
+    for_spark = {name: chosen.pop(name) for name in ("master", "memory", "executor_memory", "conf")}
     check_requirements()
     from seriatim.pipeline import workload as made
 

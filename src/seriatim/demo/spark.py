@@ -17,7 +17,7 @@ from seriatim.demo.judge import GUARANTEES, Judgement
 from seriatim.model import History
 from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
-LOCAL: dict[str, Any] = {"master": "local[*]", "memory": "2g", "conf": ()}
+LOCAL: dict[str, Any] = {"master": "local[*]", "memory": "2g", "executor_memory": None, "conf": ()}
 
 
 class Again(Struct, frozen=True, kw_only=True):

@@ -160,5 +160,5 @@ def test_typed_columns_are_checked_by_their_types(spark: SparkSession, tmp_path:
     for place, value in enumerate((float("nan"), float("inf"), -1e30)):
         bad = [*rows[:1], ("s1", 1, "b", "A", value, False)]
         spark.createDataFrame(bad, schema).write.parquet(str(tmp_path / str(place)))
-        with pytest.raises(LogError, match="column notified_at: .* is neither a number nor a time"):
+        with pytest.raises(LogError, match=r"column notified_at: .* is neither a number nor a time"):
             read_tables(spark, str(tmp_path / str(place)))

@@ -227,13 +227,9 @@ def _audit_on_spark(
     """
     began = time.monotonic()
     with session_of(options, "audit", is_small) as session:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
         from seriatim.pipeline.audit import audit_tables
-        from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
-        from seriatim.pipeline.logs import history_of, read_order, read_tables, write_table
-        from seriatim.pipeline.spark.unreadable import first_line, told
+        from seriatim.pipeline.audit.verdicts import write_report
+        from seriatim.pipeline.logs import history_of, read_order, read_tables
 
         session.sparkContext.setLogLevel("OFF")  # we report an error once, without its stack
         _tell(began, "reading")
@@ -255,12 +251,7 @@ def _audit_on_spark(
         _tell(began, "done")
         show(report, "spark" if history is None else "python")
         if table is not None:
-            try:
-                write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
-                write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
-            except (PySparkException, Py4JJavaError) as error:
-                problem = f"{table} cannot be written ({first_line(told(error))}); the verdict above is complete"
-                raise InputError("--table", problem, "give a folder or URI that Spark can write") from None
+            write_report(session, report, table)
             _tell(began, "tables written")
     return report
 

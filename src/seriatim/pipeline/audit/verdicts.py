@@ -4,9 +4,14 @@ import json
 from collections.abc import Iterable
 
 import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.audit import BREAKS, Anomaly, Report, Row
+from seriatim.model import InputError
+from seriatim.pipeline.logs.tables import write_table
+from seriatim.pipeline.spark.unreadable import first_line, told
 
 VERDICTS = "guarantee string not null, answer string not null, reason string not null"
 # `breaks`: the weakest guarantee; `witness`: JSON, the rows that prove it, each with the name of its table.
@@ -14,6 +19,16 @@ FINDINGS = (
     "name string not null, breaks string not null, count bigint not null, "
     "sentence string not null, witness string not null"
 )
+
+
+def write_report(spark: SparkSession, report: Report, uri: str) -> None:
+    """Both tables below this URI. InputError: they cannot be written; the report has been shown by then."""
+    try:
+        write_table(verdict_table(spark, report), f"{uri.rstrip('/')}/verdicts")
+        write_table(anomaly_table(spark, report), f"{uri.rstrip('/')}/anomalies")
+    except (PySparkException, Py4JJavaError) as error:
+        problem = f"{uri} cannot be written ({first_line(told(error))}); the verdict above is complete"
+        raise InputError("--table", problem, "give a folder or URI that Spark can write") from None
 
 
 def verdict_table(spark: SparkSession, report: Report) -> DataFrame:

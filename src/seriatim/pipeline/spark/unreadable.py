@@ -19,6 +19,8 @@ PROBLEMS = (
     (_CODEC, "compressed with {}, which Spark cannot read here", "write it with zstd, snappy or gzip"),
     (_TYPE, "a column of type {}, which Spark does not read", "write that column as text, or as plain bytes"),
 )
+WORKER_LINES, WORKER_CHARACTERS = 3, 600  # of what a worker said last
+_JAVA = re.compile(r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|SQLSTATE)")
 _OURS = re.compile(r"^seriatim\.[\w.]+\.LogError: (.+)$", re.MULTILINE)  # of a task in Python
 
 
@@ -66,3 +68,18 @@ def told(error: PySparkException | Py4JJavaError) -> str:
 def first_line(text: str) -> str:
     """The first line that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+def of_worker(text: str) -> str | None:
+    """What a Python worker said last, if the error is one of those: the place in its code, and the error itself."""
+    _, begun, rest = text.rpartition("Traceback (most recent call last):")
+    if not begun:
+        return None
+    lines = [line.strip() for line in _JAVA.split(rest)[0].splitlines() if line.strip()]
+    place = next((line for line in reversed(lines) if line.startswith("File ")), "")
+    at = max((i for i, line in enumerate(lines) if line.startswith("File ")), default=-1)
+    # Behind the last place come the line of code, which may be underlined, and the error, which may be long.
+    said = [line for line in lines[at + 1 :] if not set(line) <= set("^~ ")][-WORKER_LINES:]
+    return (
+        f"{' | '.join(said)[:WORKER_CHARACTERS]} ({place})" if place else " | ".join(said)[:WORKER_CHARACTERS] or None
+    )
