@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from seriatim.brokers.nats.server import NatsServer
+from tests.turns import turn
 from tests.waiting import wait
 
 REPOSITORY = Path(__file__).parent.parent
@@ -327,10 +328,11 @@ def test_pipelines_alone(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     alone.seriatim("pipeline", "project", "--input", "live/")
-    subprocess.run(
-        [str(alone.bin / "spark-pipelines"), "run"],
-        check=True,
-        env={**alone.environment, "SPARK_CONF_DIR": str(tmp_path / "project" / "conf")},
-        cwd=tmp_path / "project",
-        timeout=COMMAND_S,
-    )
+    with turn("spark-pipelines"):  # it always takes the same port
+        subprocess.run(
+            [str(alone.bin / "spark-pipelines"), "run"],
+            check=True,
+            env={**alone.environment, "SPARK_CONF_DIR": str(tmp_path / "project" / "conf")},
+            cwd=tmp_path / "project",
+            timeout=COMMAND_S,
+        )

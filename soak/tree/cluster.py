@@ -337,7 +337,7 @@ class Cluster:
         folder = journals if journals is not None else self.folder / "journals"
         lines = [
             f'cluster = "{CLUSTER_NAME}"',
-            f'broker = "nats://{broker}"',
+            f'broker = "nats://{broker}?connect_timeout_s=30"',  # a killed server may take long on a busy machine
             f'admin.address = "{admin}"',
             "times.takeover_ms = 1000",
             "times.retry_ms = 200",

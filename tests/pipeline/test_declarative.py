@@ -15,6 +15,7 @@ from seriatim.cli import main
 from seriatim.model import Delivery
 from seriatim.pipeline import declarative
 from seriatim.pipeline.logs.reading import CORRUPT
+from tests.turns import turn
 
 SECONDS_MAX = 900  # a machine that does other things as well may need many times the usual half minute
 SOURCE = Path(__file__).parent.parent.parent / "src"
@@ -39,16 +40,17 @@ def run_pipeline(folder: Path) -> str:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    done = subprocess.run(
-        ["spark-pipelines", "run"],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS_MAX,
-    )
+    with turn("spark-pipelines"):  # it always takes the same port
+        done = subprocess.run(
+            ["spark-pipelines", "run"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
 
